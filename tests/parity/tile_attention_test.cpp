@@ -134,6 +134,8 @@ TEST(TileAttention, EveryTypeWidthAndNumberOfQueries) {
                                                     {3, 70, 7},
                                                     {4, 64, 31},
                                                     {5, 33, 1},
+                                                    {8, 50, 3},
+                                                    {9, 50, 3},
                                                     {16, 97, 0},
                                                     {17, 65, 16},
                                                     {33, 15, 30},

@@ -2,6 +2,7 @@
 // AVX-512.
 #include "kernels/cpu/attention/tile_softmax.h"
 #include "kernels/cpu/attention/tile_sums.h"
+#include "kernels/cpu/attention/vector_rows.h"
 #include "kernels/cpu/simd/levels.h"
 
 namespace sluice::kernels::cpu {
@@ -21,6 +22,42 @@ void with_tiled_type(const KvRows& rows, const Run& run, const Others& others) {
       return run.template operator()<TiledBf16<W>>();
     default:
       return others();
+  }
+}
+
+// Few rows by vectors, up to a tile's with four tiles of keys at a time, more with two by two.
+// REQUIRES: keys.width <= kWidestTiled
+template <class Tiles, class T, class W>
+void tile_scores(const ScoreWork& work) {
+  for (int64_t first = 0; first < work.count; first += kTiledQueries) {
+    const int64_t count = work.count - first < kTiledQueries ? work.count - first : kTiledQueries;
+    const ScoreWork some{work.out + first * work.stride, work.stride, work.queries + first, count, work.keys};
+    if (count <= kVectorRows) {
+      vector_scores<T, W>(some);
+    } else if (count <= 16) {
+      few_scores<Tiles, T, W>(some);
+    } else {
+      many_scores<Tiles, T, W>(some);
+    }
+  }
+}
+
+// REQUIRES: sum.values.before + sum.values.count <= kMostTiledKeys; sum.values.width <= kWidestTiled
+template <class Tiles, class T, class W>
+void tile_sums(const WeightedSum& sum) {
+  const int64_t steps = (sum.values.before + sum.values.count + 31) / 32;
+  for (int64_t first = 0; first < sum.queries; first += kTiledQueries) {
+    WeightedSum some = sum;
+    some.out += first * sum.values.width;
+    some.weights += first * sum.weight_stride;
+    some.queries = sum.queries - first < kTiledQueries ? sum.queries - first : kTiledQueries;
+    if (some.queries <= kVectorRows) {
+      vector_sums<T, W>(some, steps);
+    } else if (some.queries <= 16) {
+      few_sums<Tiles, T, W>(some, steps);
+    } else {
+      many_sums<Tiles, T, W>(some, steps);
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Scores by matrix tiles of bf16, for every number of queries. Included by attention_amx.cpp only.
+// Scores by matrix tiles of bf16, for more queries than vector_rows.h takes. Included by attention_amx.cpp only.
 //
 // A tile of sums is 16 keys by 16 queries. Keys lie as rows of 32 columns, queries as pairs of columns; both are sums of two
 // bf16 (tile_words.h). A score takes its columns 32 at a time, in order, and of these the products low · high, high · high
@@ -90,39 +90,6 @@ void fill_queries(uint16_t* to, const float* const* queries, int64_t count, int6
   }
 }
 
-// Four rows of 16 words of 32 bits to [word][row], 64 bytes apart.
-inline void store_few(uint16_t* to, const __m512i (&rows)[4]) {
-  const __m512i low = _mm512_unpacklo_epi32(rows[0], rows[1]), high = _mm512_unpackhi_epi32(rows[0], rows[1]);
-  const __m512i low2 = _mm512_unpacklo_epi32(rows[2], rows[3]),
-                high2 = _mm512_unpackhi_epi32(rows[2], rows[3]);
-  const __m512i words[4] = {_mm512_unpacklo_epi64(low, low2), _mm512_unpackhi_epi64(low, low2),
-                            _mm512_unpacklo_epi64(high, high2), _mm512_unpackhi_epi64(high, high2)};
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const auto at = [&](int lane) { return reinterpret_cast<__m128i*>(to + (4 * lane + i) * 32); };
-    _mm_store_si128(at(0), _mm512_castsi512_si128(words[i]));
-    _mm_store_si128(at(1), _mm512_extracti32x4_epi32(words[i], 1));
-    _mm_store_si128(at(2), _mm512_extracti32x4_epi32(words[i], 2));
-    _mm_store_si128(at(3), _mm512_extracti32x4_epi32(words[i], 3));
-  }
-}
-
-// Up to 4 queries, for tiles of four columns.
-template <class W>
-void fill_few_queries(uint16_t* to, const float* const* queries, int64_t count, int64_t width) {
-  for (int64_t column = 0; column < width; column += 32, to += split_words(1)) {
-    __m512i high[4], low[4];
-#pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) {
-      const SplitWords words = query_words<W>(queries, n, count, column, width);
-      high[n] = words.high;
-      low[n] = words.low;
-    }
-    store_few(to, high);
-    store_few(to + kTileWords, low);
-  }
-}
-
 // One tile of sums [key][query] to out[query][key].
 inline void write_scores(float* out, int64_t stride, const float* sums, int64_t queries, int64_t keys) {
   TileF square[16];
@@ -137,25 +104,6 @@ inline void write_scores(float* out, int64_t stride, const float* sums, int64_t 
   }
 }
 
-// The same of tiles of four queries.
-inline void write_few_scores(float* out, int64_t stride, const float* sums, int64_t queries, int64_t keys) {
-  const __m512i even = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
-  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(2));
-  TileF v[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) v[i] = _mm512_load_ps(sums + 16 * i);
-  const TileF a = _mm512_permutex2var_ps(v[0], even, v[1]), b = _mm512_permutex2var_ps(v[2], even, v[3]);
-  const TileF c = _mm512_permutex2var_ps(v[0], odd, v[1]), d = _mm512_permutex2var_ps(v[2], odd, v[3]);
-  const TileF rows[4] = {_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee),
-                         _mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee)};
-  const __mmask16 mask = TileFloats::mask(keys);
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    if (i >= queries) break;
-    _mm512_mask_storeu_ps(out + i * stride, mask, rows[i]);
-  }
-}
-
 template <class Tiles>
 [[gnu::always_inline]] inline void zero_sums(Tiles& tiles) {
   tiles.template zero<0>();
@@ -165,12 +113,11 @@ template <class Tiles>
 }
 
 template <class Tiles>
-[[gnu::always_inline]] inline void store_sums(Tiles& tiles, float* sums, int64_t row_bytes) {
-  const int64_t tile = 4 * row_bytes;  // floats of 16 rows
-  tiles.template store<0>(sums, row_bytes);
-  tiles.template store<1>(sums + tile, row_bytes);
-  tiles.template store<2>(sums + 2 * tile, row_bytes);
-  tiles.template store<3>(sums + 3 * tile, row_bytes);
+[[gnu::always_inline]] inline void store_sums(Tiles& tiles, float* sums) {
+  tiles.template store<0>(sums, 64);
+  tiles.template store<1>(sums + 256, 64);
+  tiles.template store<2>(sums + 512, 64);
+  tiles.template store<3>(sums + 768, 64);
 }
 
 // Two left factors by two right ones.
@@ -268,35 +215,32 @@ struct WaitingSums {
   int64_t query_tiles;  // in a row: 1 or 2
   int64_t next = 4;     // 4: none
 
-  template <bool Few>
   void write_one(const ScoreWork& work) {
     if (next >= 4) return;
     const int64_t first_key = key + 16 * (next / query_tiles), first = query + 16 * (next % query_tiles);
     const int64_t keys = work.keys.count - first_key, queries = work.count - first;
     if (keys > 0 && queries > 0) {
       float* out = work.out + first * work.stride + first_key;
-      if constexpr (Few) write_few_scores(out, work.stride, sums + 64 * next, queries, keys);
-      if constexpr (!Few) write_scores(out, work.stride, sums + 256 * next, queries, keys);
+      write_scores(out, work.stride, sums + 256 * next, queries, keys);
     }
     ++next;
   }
-  template <bool Few>
   void finish(const ScoreWork& work) {
-    while (next < 4) write_one<Few>(work);
+    while (next < 4) write_one(work);
   }
 };
 
-// Up to 16 queries, or 4 where Few.
-template <class Tiles, class T, class W, bool Few>
+// Up to 16 queries.
+template <class Tiles, class T, class W>
 void few_scores(const ScoreWork& work) {
-  constexpr int64_t kBlock = 64, kRowBytes = Few ? 16 : 64, kWords = 4 * split_words(kMostSteps);
+  constexpr int64_t kBlock = 64, kWords = 4 * split_words(kMostSteps);
   alignas(64) uint16_t query[split_words(kMostSteps)];
   alignas(64) uint16_t words[2][kWords];
   alignas(64) float sums[2][4 * 256];
   const KvRows& keys = work.keys;
   const int64_t steps = (keys.width + 31) / 32, calls = (T::kLow ? 3 : 2) * steps;
-  Tiles tiles(16, Few ? 4 : 16);  // configured as long as it lives
-  (Few ? fill_few_queries<W> : fill_queries<W>)(query, work.queries, work.count, keys.width);
+  Tiles tiles(16, 16);  // configured as long as it lives
+  fill_queries<W>(query, work.queries, work.count, keys.width);
   KeyFiller<T>(words[0], keys, 0, kBlock).finish();
   WaitingSums waiting{};
   for (int64_t key = 0, turn = 0; key < keys.count; key += kBlock, turn ^= 1) {
@@ -305,14 +249,14 @@ void few_scores(const ScoreWork& work) {
     const KeyTiles key_tiles{words[turn], split_words(steps), left < 4 ? left : 4};
     score_column<Tiles, T::kLow>(tiles, key_tiles, query, steps, [&] {
       next.advance((kBlock + calls - 1) / calls);
-      waiting.write_one<Few>(work);
+      waiting.write_one(work);
     });
     next.finish();
-    waiting.finish<Few>(work);
-    store_sums(tiles, sums[turn], kRowBytes);
+    waiting.finish(work);
+    store_sums(tiles, sums[turn]);
     waiting = {sums[turn], key, 0, 1, 0};
   }
-  waiting.finish<Few>(work);
+  waiting.finish(work);
 }
 
 // Fetches the lines that 32 queries' scores of 32 keys go to.
@@ -348,31 +292,15 @@ void many_scores(const ScoreWork& work) {
                                    {queries + tile_at(steps, t, 0), queries + tile_at(steps, second, 0)},
                                    steps, [&] {
                                      next.advance((kBlock + calls - 1) / calls);
-                                     waiting.write_one<false>(work);
+                                     waiting.write_one(work);
                                    });
-      waiting.finish<false>(work);
-      store_sums(tiles, sums[turn], 64);
+      waiting.finish(work);
+      store_sums(tiles, sums[turn]);
       waiting = {sums[turn], key, 16 * t, 2, 0};
     }
     next.finish();
   }
-  waiting.finish<false>(work);
-}
-
-// REQUIRES: keys.width <= kWidestTiled
-template <class Tiles, class T, class W>
-void tile_scores(const ScoreWork& work) {
-  for (int64_t first = 0; first < work.count; first += kTiledQueries) {
-    const int64_t count = work.count - first < kTiledQueries ? work.count - first : kTiledQueries;
-    const ScoreWork some{work.out + first * work.stride, work.stride, work.queries + first, count, work.keys};
-    if (count <= 4) {
-      few_scores<Tiles, T, W, true>(some);
-    } else if (count <= 16) {
-      few_scores<Tiles, T, W, false>(some);
-    } else {
-      many_scores<Tiles, T, W>(some);
-    }
-  }
+  waiting.finish(work);
 }
 
 }  // namespace

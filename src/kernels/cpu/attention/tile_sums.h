@@ -1,4 +1,4 @@
-// Weighted sums of values by matrix tiles of bf16, for every number of queries. Included by attention_amx.cpp only.
+// Weighted sums of values by matrix tiles of bf16, for more queries than vector_rows.h takes. Included by attention_amx.cpp only.
 //
 // A tile of sums is 16 queries by 16 columns. Weights lie as rows of 32 keys, values as pairs of keys; both are sums of two
 // bf16 (tile_words.h). A sum takes its keys 32 at a time, groups that begin at multiples of 32 of their positions, and of
@@ -130,7 +130,7 @@ void few_sums(const WeightedSum& sum, int64_t steps) {
       dot_columns<Tiles, 5>(tiles, values[turn]);
       next.advance(pairs);
     }
-    store_sums(tiles, sums, 64);
+    store_sums(tiles, sums);
     for (int64_t t = 0; t < 4 && at + 16 * t < sum.values.width; ++t)
       write_sums(sum, sums + 256 * t, 0, at + 16 * t);
   }
@@ -190,25 +190,12 @@ void many_sums(const WeightedSum& sum, int64_t steps) {
         sum_square<Tiles, T::kLow>(tiles, {first, second}, values + split_words(2 * step),
                                    [&] { next.advance(fills ? kPairs : 0); });
       }
-      store_sums(tiles, sums, 64);
+      store_sums(tiles, sums);
       for (int64_t i = 0; i < 4; ++i) {
         if (i / 2 < both && at + 16 * (i % 2) < sum.values.width)
           write_sums(sum, sums + 256 * i, 16 * (t + i / 2), at + 16 * (i % 2));
       }
     }
-  }
-}
-
-// REQUIRES: sum.values.before + sum.values.count <= kMostTiledKeys; sum.values.width <= kWidestTiled
-template <class Tiles, class T, class W>
-void tile_sums(const WeightedSum& sum) {
-  const int64_t steps = (sum.values.before + sum.values.count + 31) / 32;
-  for (int64_t first = 0; first < sum.queries; first += kTiledQueries) {
-    WeightedSum some = sum;
-    some.out += first * sum.values.width;
-    some.weights += first * sum.weight_stride;
-    some.queries = sum.queries - first < kTiledQueries ? sum.queries - first : kTiledQueries;
-    some.queries <= 16 ? few_sums<Tiles, T, W>(some, steps) : many_sums<Tiles, T, W>(some, steps);
   }
 }
 
