@@ -198,10 +198,11 @@ struct DeferredMatmul {
   const Weight* weight;
 };
 
-// A stream of residuals and what is added to it: sum += b_scale * b. b may have one row for all n.
+// A stream of residuals and what is added to it: sum = sum_scale * (sum + b_scale * b). b may have one row for all n.
 struct Residual {
   TensorView sum, b;
   float b_scale = 1.0f;
+  float sum_scale = 1.0f;  // another than 1 in add_normed and add_normed_rms_norm alone
 };
 // Of an rms norm; gain f32 [dim], optional.
 struct RmsGain {
@@ -332,14 +333,19 @@ class Backend {
     matmul(x.b, gemm.x, *gemm.weight);
     add_rms_norm(out, x, norm);
   }
-  // sum += b_scale * rms_norm(b). What b holds afterwards is not said.
+  // sum = sum_scale * (sum + b_scale * rms_norm(b)). What b holds afterwards is not said.
   virtual void add_normed(const Residual& x, const RmsGain& branch) {
     rms_norm(x.b, x.b, branch.gain, branch.eps);
     add(x.sum, x.sum, x.b, x.b_scale);
+    if (x.sum_scale != 1.0f) scale(x.sum, x.sum_scale);
   }
   // The same, and out = rms_norm(sum).
   virtual void add_normed_rms_norm(TensorView out, const Residual& x, const RmsGain& branch,
                                    const RmsGain& norm) {
+    if (x.sum_scale != 1.0f) {
+      add_normed(x, branch);
+      return rms_norm(out, x.sum, norm.gain, norm.eps);
+    }
     rms_norm(x.b, x.b, branch.gain, branch.eps);
     add_rms_norm(out, x, norm);
   }

@@ -87,6 +87,15 @@ TEST_P(TokenTest, AddsABranchThatIsNormedFirst) {
       ref().add_normed({sum.host, again.host}, {{}, 1e-5f});
       gpu().add_normed({sum.device, again.device}, {{}, 1e-5f});
       EXPECT_LT(error(sum.host, sum.device), tolerance());
+      Both third = random(n, dim), last = random(n, dim);
+      ref().add_normed({sum.host, third.host, 1.0f, 0.6f}, {branch_gain.host, 1e-5f});
+      gpu().add_normed({sum.device, third.device, 1.0f, 0.6f}, {branch_gain.device, 1e-5f});
+      EXPECT_LT(error(sum.host, sum.device), tolerance());
+      ref().add_normed_rms_norm(out.host, {sum.host, last.host, 0.7f, 1.7f}, {{}, 1e-5f}, {gain.host, 1e-6f});
+      gpu().add_normed_rms_norm(out.device, {sum.device, last.device, 0.7f, 1.7f}, {{}, 1e-5f},
+                                {gain.device, 1e-6f});
+      EXPECT_LT(error(out.host, out.device), tolerance());
+      EXPECT_LT(error(sum.host, sum.device), tolerance());
     }
   }
 }

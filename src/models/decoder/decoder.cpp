@@ -29,6 +29,8 @@ void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const
                           bool read_once) {
   if (std::exchange(residual_pending_, false)) {
     add_norm(out, x, branch, weights, read_once);
+  } else if (embedding_scale_ != 1.0f) {
+    backend_.rms_norm(out, x, weights.gain, spec_.norm_eps / (embedding_scale_ * embedding_scale_));
   } else {
     norm(out, x, weights);
   }
@@ -43,10 +45,6 @@ bool Decoder::starts_with_norm(size_t index) const {
 
 bool Decoder::is_last(size_t index) const {
   return index + 1 == spec_.layers.size() && (group_ == nullptr || group_->placement().last_stage());
-}
-
-bool Decoder::ends_with_sum(size_t index) const {
-  return spec_.per_layer_embedding == 0 && !spec_.layers[index].scaled;
 }
 
 namespace {
@@ -102,6 +100,7 @@ struct Decoder::LayerRun {
   const LayerWeights& w;
   const LayerContext context;
   TensorView x, normed, branch;
+  float scale;  // factor on what the layer leaves, that is still to be applied
 
   LayerRun(Decoder& owner, size_t number, const StepInput& input, TensorView stream)
       : decoder(owner),
@@ -122,7 +121,8 @@ struct Decoder::LayerRun {
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.gathers() ? owner.own_branch_
-                               : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
+                               : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)),
+        scale(w.scale) {}
 
   void mix(TensorView from) {
     const bool product = !std::holds_alternative<AttentionBesideStateSpace>(layer.mixer) &&
@@ -167,13 +167,17 @@ struct Decoder::LayerRun {
   }
   void norm_branch(const Norm& weights) { decoder.norm_branch(branch, weights); }
   void add_to(TensorView from) { decoder.add_branch(x, from, branch); }
-  void enter() {
+  void enter(const StepInput& input) {
     const bool alone = layer.wiring == Wiring::PreNorm || layer.wiring == Wiring::Sandwich;
     decoder.enter_layer(normed, x, branch, w.mixer_norm, alone && reads_once(layer.mixer));
+    decoder.scale_embeddings(input, x);
     decoder.tap(index, x);
   }
   void leave() {
-    decoder.residual_pending_ = decoder.ends_with_sum(index) && decoder.starts_with_norm(index + 1);
+    const bool ends_with_sum = decoder.spec_.per_layer_embedding == 0;
+    // A branch that is normed while it is added takes the factor along.
+    if (ends_with_sum && decoder.branch_norm_) decoder.sum_scale_ = std::exchange(scale, 1.0f);
+    decoder.residual_pending_ = ends_with_sum && scale == 1.0f && decoder.starts_with_norm(index + 1);
     if (!decoder.residual_pending_) add_to(x);
   }
 
@@ -190,7 +194,7 @@ struct Decoder::LayerRun {
         return run_normed_stream();
       case Wiring::Parallel:
       case Wiring::ParallelTwoNorms:
-        return run_parallel();
+        return run_parallel(input);
       case Wiring::BesideTokens:
         return run_beside_tokens();
       case Wiring::TokensBeside:
@@ -201,7 +205,7 @@ struct Decoder::LayerRun {
   }
   void run_pre_norm(const StepInput& input) {
     const bool sandwich = layer.wiring == Wiring::Sandwich;
-    enter();
+    enter(input);
     if (std::holds_alternative<NoMixer>(layer.mixer)) {
       feed(normed);
       return leave();
@@ -278,8 +282,8 @@ struct Decoder::LayerRun {
     norm_branch(w.ffn_post_norm);
     add_to(x);
   }
-  void run_parallel() {
-    enter();
+  void run_parallel(const StepInput& input) {
+    enter(input);
     const bool two_norms = layer.wiring == Wiring::ParallelTwoNorms;
     const TensorView input_of_ffn = decoder.scratch_.get(Buffer::ParallelInput, x.dim(0), decoder.spec_.dim);
     if (two_norms) decoder.norm(input_of_ffn, x, w.ffn_norm);
@@ -300,15 +304,17 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
     streams_.correct(layer.w.streams, x);
     return streams_.add_to_others(layer_input_branch(index, x));
   }
-  if (spec_.per_layer_embedding > 0) backend_.add(layer.x, layer.x, layer_input_branch(index, layer.x));
-  if (layer.w.scale != 1.0f) backend_.scale(layer.x, layer.w.scale);
+  if (spec_.per_layer_embedding > 0) add_layer_input(index, layer.x, std::exchange(layer.scale, 1.0f));
+  if (layer.scale != 1.0f) backend_.scale(layer.x, layer.scale);
   // Sums commute: what the layer still owes the stream is added later.
   const int64_t begin = static_cast<int64_t>(index + 1) * spec_.dim;
   for (const EmbeddedRows& rows : input.embedded)
-    if (rows.values.dim(1) > begin)
+    if (rows.values.dim(1) > begin) {
+      SLUICE_CHECK_EQ(sum_scale_, 1.0f);
       backend_.add(x.rows(rows.row, rows.row + rows.values.dim(0)),
                    x.rows(rows.row, rows.row + rows.values.dim(0)),
                    rows.values.columns(begin, begin + spec_.dim));
+    }
 }
 
 void Decoder::forward(const StepInput& input) {
@@ -334,6 +340,7 @@ void Decoder::forward(const StepInput& input) {
   kept_.reset();
   residual_pending_ = false;
   branch_norm_.reset();
+  sum_scale_ = embedding_scale_ = 1.0f;
   pending_output_proj_.reset();
   sum_pending_ = false;
   part_ = {};

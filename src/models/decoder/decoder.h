@@ -91,8 +91,11 @@ class Decoder {
   ModelGroup* tensor_group() const;
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);
-  // What a layer makes of its input, read by x.
+  // What a layer makes of its input, read by x; the first before its norm.
+  TensorView layer_input_product(size_t index, TensorView x);
   TensorView layer_input_branch(size_t index, TensorView x);
+  // x = scale * (x + that)
+  void add_layer_input(size_t index, TensorView x, float scale);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void find_stack_device();
   // Whether the back-end ran all layers over the stream as one operation.
@@ -115,7 +118,10 @@ class Decoder {
   void copy_queries(size_t layer, int64_t step_rows);
   TensorView query_memory(size_t rows);
   bool starts_with_norm(size_t index) const;
-  bool ends_with_sum(size_t index) const;
+  // The first layer norms the embeddings before they are scaled, which rounds them.
+  bool scales_behind_norm() const;
+  // Gives the stream the factor that it lacks behind the first norm.
+  void scale_embeddings(const StepInput& input, TensorView x);
   bool is_last(size_t index) const;  // of the model
   // The rows of all ranks meet before a part of a layer, and its sums go apart behind it.
   bool gathers() const { return split_ && !context_; }
@@ -142,6 +148,8 @@ class Decoder {
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm
   std::optional<kernels::RmsGain> branch_norm_;  // the branch is still to be normed, while it is added
+  float sum_scale_ = 1.0f;                       // factor on the sum of the stream and that branch
+  float embedding_scale_ = 1.0f;                 // factor that the stream still lacks
   std::optional<kernels::DeferredMatmul>
       pending_output_proj_;   // the branch's last product, which may be made with what follows
   bool sum_pending_ = false;  // the branch is still to be summed over the group; its product is made

@@ -32,14 +32,16 @@ void Decoder::norm_branch(TensorView branch, const Norm& weights) {
 void Decoder::add_branch(TensorView x, TensorView from, TensorView branch) {
   finish_branch(branch);
   const auto branch_norm = std::exchange(branch_norm_, std::nullopt);
+  const float sum_scale = std::exchange(sum_scale_, 1.0f);
   if (branch_norm && from.data == x.data)
-    return backend_.add_normed({x, branch, spec_.residual_scale}, *branch_norm);
+    return backend_.add_normed({x, branch, spec_.residual_scale, sum_scale}, *branch_norm);
+  SLUICE_CHECK_EQ(sum_scale, 1.0f);
   if (branch_norm) backend_.rms_norm(branch, branch, branch_norm->gain, branch_norm->eps);
   backend_.add(x, from, branch, spec_.residual_scale);
 }
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights, bool read_once) {
-  const kernels::Residual residual{x, branch, spec_.residual_scale};
+  const kernels::Residual residual{x, branch, spec_.residual_scale, std::exchange(sum_scale_, 1.0f)};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps, read_once && group_ == nullptr};
   if (const auto branch_norm = std::exchange(branch_norm_, std::nullopt); branch_norm && x.dim(0) > 0)
     return backend_.add_normed_rms_norm(out, residual, *branch_norm, gain);

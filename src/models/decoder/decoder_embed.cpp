@@ -1,5 +1,6 @@
 // What enters the first layer, which ranks sum what its parts give, and where they share the tokens, how their rows meet.
 #include <algorithm>
+#include <utility>
 
 #include "models/decoder/decoder.h"
 
@@ -47,6 +48,21 @@ void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token
   backend_.copy(out, own_rows_of(all));
 }
 
+bool Decoder::scales_behind_norm() const {
+  const bool plain = spec_.embedding_scale != 1.0f && spec_.positions == Positions::None &&
+                     !spec_.embedding_norm && spec_.streams.count == 0 && spec_.norm == NormKind::Rms;
+  return plain && !spec_.layers.empty() && spec_.layers.front().wiring == Wiring::Sandwich &&
+         std::none_of(spec_.layers.begin(), spec_.layers.end(), reads_tokens);
+}
+
+void Decoder::scale_embeddings(const StepInput& input, TensorView x) {
+  const float factor = std::exchange(embedding_scale_, 1.0f);
+  if (factor == 1.0f) return;
+  backend_.scale(x, factor);
+  for (const EmbeddedRows& rows : input.embedded)  // which are not scaled
+    backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
+}
+
 void Decoder::embed(const StepInput& input, TensorView x) {
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
@@ -55,11 +71,18 @@ void Decoder::embed(const StepInput& input, TensorView x) {
   } else {
     look_up(x, weights_.embedding, input.tokens);
   }
-  if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
+  if (scales_behind_norm()) {
+    embedding_scale_ = spec_.embedding_scale;
+  } else if (spec_.embedding_scale != 1.0f) {
+    backend_.scale(x, spec_.embedding_scale);
+  }
   if (std::any_of(spec_.layers.begin(), spec_.layers.end(), reads_tokens))
     backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
-  for (const EmbeddedRows& rows : input.embedded)
-    backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
+  for (const EmbeddedRows& rows : input.embedded) {
+    const TensorView own = x.rows(rows.row, rows.row + rows.values.dim(0));
+    backend_.copy(own, rows.values.columns(0, spec_.dim));
+    if (embedding_scale_ != 1.0f) backend_.scale(own, 1.0f / embedding_scale_);
+  }
   if (spec_.positions != Positions::None) {
     const auto first = input.batch.positions.begin();
     std::vector<int32_t> rows(first + own_rows_.begin, first + own_rows_.end);

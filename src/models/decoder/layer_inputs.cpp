@@ -13,7 +13,9 @@ void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
   const TensorView looked_up =
       scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.per_layer_embedding);
   backend_.matmul(layer_inputs_, x, weights_.layer_input_projection);
-  backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
+  const float factor =
+      embedding_scale_ / std::sqrt(static_cast<float>(spec_.dim));  // 1 where x lacks the root
+  if (factor != 1.0f) backend_.scale(layer_inputs_, factor);
   const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.per_layer_embedding);
   norm(parts, parts, weights_.layer_input_norm);
   std::vector<Token> known(input.tokens.begin(), input.tokens.end());
@@ -24,8 +26,8 @@ void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
   backend_.scale(layer_inputs_, std::sqrt(0.5f));
 }
 
-// norm(out(per_layer_gate(gate x) * input))
-TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
+// out(per_layer_gate(gate x) * input)
+TensorView Decoder::layer_input_product(size_t index, TensorView x) {
   const LayerWeights& w = weights_.layers[index];
   const int64_t width = spec_.per_layer_embedding, begin = static_cast<int64_t>(index) * width;
   const TensorView both = scratch_.get(Buffer::LayerInputGate, x.dim(0), 2 * width);
@@ -35,8 +37,21 @@ TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
   backend_.copy(both.columns(width, 2 * width), layer_inputs_.columns(begin, begin + width));
   backend_.gated(part, both, spec_.per_layer_gate);
   backend_.matmul(branch, part, w.input_out);
-  norm(branch, branch, w.input_norm);
   return branch;
+}
+
+TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
+  const TensorView branch = layer_input_product(index, x);
+  norm(branch, branch, weights_.layers[index].input_norm);
+  return branch;
+}
+
+void Decoder::add_layer_input(size_t index, TensorView x, float scale) {
+  if (spec_.norm == NormKind::Rms)
+    return backend_.add_normed({x, layer_input_product(index, x), 1.0f, scale},
+                               {weights_.layers[index].input_norm.gain, spec_.norm_eps});
+  backend_.add(x, x, layer_input_branch(index, x));
+  if (scale != 1.0f) backend_.scale(x, scale);
 }
 
 }  // namespace sluice::models

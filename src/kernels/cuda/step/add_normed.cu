@@ -1,5 +1,5 @@
-// sum += scale * rms_norm(branch), out = rms_norm(sum) for rows of bf16: what lies between the two norms of a residual
-// stream whose branches are normed (Gemma, OLMo). A block has a row; thread t holds elements 8 (v * blockDim.x + t) + 0..7
+// sum = sum_scale * (sum + scale * rms_norm(branch)), out = rms_norm(sum) for rows of bf16: what lies between the two norms
+// of a residual stream whose branches are normed (Gemma, OLMo). A block has a row; thread t holds elements 8 (v * blockDim.x + t) + 0..7
 // of it. The branch is read once, the stream read and written once, and the normed branch is not rounded. Sums are made in
 // one order for any number of rows.
 #include "kernels/cuda/common/device.cuh"
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kMaxThreads) add_normed_kernel(const AddNormed
     unpack8(b[v], f);
     load_gain(p.branch_gain, at(v), g);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) s[j] = fmaf(f[j] * branch_factor, g[j], s[j]);
+    for (int j = 0; j < 8; ++j) s[j] = p.sum_scale * fmaf(f[j] * branch_factor, g[j], s[j]);
     x[v] = pack8(s);
     *reinterpret_cast<uint4*>(sum + at(v)) = x[v];
     unpack8(x[v], s);

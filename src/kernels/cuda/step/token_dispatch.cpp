@@ -78,6 +78,7 @@ bool TokenDispatch::add_normed(TensorView out, const Residual& x, const RmsGain&
   p.sum = view_of(x.sum);
   p.branch = view_of(x.b);
   p.scale = x.b_scale;
+  p.sum_scale = x.sum_scale;
   p.branch_gain = floats_of(branch.gain, x.sum.dim(-1));
   p.branch_eps = branch.eps;
   if (!out.empty()) {

@@ -29,12 +29,12 @@ bool norm_mixes(const NormParams&);
 // Whether the norm rounds its result too.
 bool norm_rounds(const NormParams&);
 
-// sum += scale * rms_norm(branch), the norm as f32; then out = rms_norm(sum), unless out.data is null.
+// sum = sum_scale * (sum + scale * rms_norm(branch)), rounded once; then out = rms_norm(sum), unless out.data is null.
 struct AddNormedParams {
   View out, sum, branch;
   const float* branch_gain;  // [dim] or null
   const float* gain;         // [dim] or null
-  float branch_eps, eps, scale;
+  float branch_eps, eps, scale, sum_scale;
 };
 void launch_add_normed(const AddNormedParams&, Stream);
 // Whether launch_add_normed takes it.
