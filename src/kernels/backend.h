@@ -218,10 +218,9 @@ class Backend {
 
   virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
-  // Called before the weights of a model that routes tokens to experts, or keeps several residual streams, are prepared. A
-  // rounding error can choose another expert, which is no small error: a back-end with narrow activations may keep wider ones
-  // from here on.
-  virtual void expect_routing() {}
+  // Called before the weights of a model are prepared that makes large errors of those of rounding: a back-end with narrow
+  // activations may keep wider ones from here on.
+  virtual void expect_magnified_errors() {}
   // Whether shared experts are computed faster as experts of the bank that every token uses (Routing::always).
   virtual bool joins_shared_experts() const { return false; }
   // Whether PagedKv may be of this type.

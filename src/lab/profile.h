@@ -33,7 +33,7 @@ class ProfiledBackend : public kernels::Backend, public kernels::RecurrentOps {
 
   std::string name() const override { return backend_->name(); }
   DType activation_type() const override { return backend_->activation_type(); }
-  void expect_routing() override { backend_->expect_routing(); }
+  void expect_magnified_errors() override { backend_->expect_magnified_errors(); }
   bool supports_kv(DType type) const override { return backend_->supports_kv(type); }
   std::string_view kv_form(DType type) const override { return backend_->kv_form(type); }
   kernels::Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override {

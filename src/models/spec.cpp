@@ -210,6 +210,20 @@ std::string_view recurrent_kind(const LayerSpec& layer) {
   return std::visit(KindOf{}, layer.mixer);
 }
 
+bool routes(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return std::holds_alternative<MoeFfn>(layer.ffn) || std::holds_alternative<DenseBesideExperts>(layer.ffn);
+  });
+}
+
+bool magnifies_errors(const ModelSpec& spec) {
+  const auto decays = [](const LayerSpec& layer) {
+    return !recurrent_kind(layer).empty() && !std::holds_alternative<ShortConv>(layer.mixer);
+  };
+  return spec.streams.count > 1 || routes(spec) ||
+         std::any_of(spec.layers.begin(), spec.layers.end(), decays);
+}
+
 int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type) {
   int64_t elements = 0;
   for (size_t i = 0; i < states.size(); ++i)

@@ -397,6 +397,12 @@ const Recurrent* recurrent_of(const LayerState& state);
 // What the mixer is called, where it keeps a state; empty where it keeps none.
 std::string_view recurrent_kind(const LayerSpec& layer);
 
+// Whether the model makes large errors of those of rounding. One of several residual streams brings them to all of them, in
+// every layer; the choice of experts may fall on another; and a state whose decays are exponentials keeps them, of which norms
+// of what is read from it, and of what is written to it, make more where that is short.
+bool routes(const ModelSpec&);
+bool magnifies_errors(const ModelSpec&);
+
 // Of one position in all layers; a layer that reads another's counts nothing.
 int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type);
 // Of one sequence in all layers.

@@ -52,8 +52,9 @@ class CheckCommand : public Command {
   bool follows() const { return group_ != nullptr && !group_->leads(); }
 
   Result<bool> check() {
-    // A rounding error that chooses another expert says nothing about the arithmetic.
-    if (device_.activations == kernels::Activations::Auto) device_.activations = kernels::Activations::Routed;
+    // A rounding error that chooses another expert, or decays and norms of a state make large, says nothing about the arithmetic.
+    if (device_.activations == kernels::Activations::Auto)
+      device_.activations = kernels::Activations::WideWhereMagnified;
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device_);
     if (!backend) return backend.error();
     Result<std::unique_ptr<models::Model>> model = load(*backend);

@@ -23,9 +23,9 @@ enum class WeightStorage : uint8_t { AsStored, Fp8 };
 
 // What lies between two operations. F32: a token enters a GEMM as two bf16 numbers, the second of what the first
 // leaves over. Attention over a bf16 cache rounds its queries to bf16 all the same; over an f32 cache nothing is rounded.
-// Auto: BF16. Routed: F32 for models that route tokens to experts, where a rounding error can choose another expert, else
-// BF16. Logits of routers are f32 in any case.
-enum class Activations : uint8_t { Auto, BF16, F32, Routed };
+// Auto: BF16. WideWhereMagnified: F32 for models that make large errors of those of rounding, else BF16. Logits of routers
+// are f32 in any case.
+enum class Activations : uint8_t { Auto, BF16, F32, WideWhereMagnified };
 
 struct CudaOptions {
   int device = 0;

@@ -340,10 +340,6 @@ void bind_exit(Binder& binder, const ModelSpec& spec, Range logits, ModelWeights
   if (spec.tied_output) w.output = bind_tied_output(binder, spec, w.output, cut);
 }
 
-bool routes(const LayerSpec& layer) {
-  return std::holds_alternative<MoeFfn>(layer.ffn) || std::holds_alternative<DenseBesideExperts>(layer.ffn);
-}
-
 Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string_view kind;
@@ -363,9 +359,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
                                   const formats::TensorStore& store, kernels::Backend& backend,
                                   Progress progress) {
   if (Status status = check_layers(spec, backend); !status) return status.error();
-  // What is rounded in one of several streams comes to all of them, in every layer.
-  if (spec.streams.count > 1 || std::any_of(spec.layers.begin(), spec.layers.end(), routes))
-    backend.expect_routing();
+  if (magnifies_errors(spec)) backend.expect_magnified_errors();
   ModelWeights w;
   Binder binder(spec, store, backend, w);
   const Cut vocabulary = Cutter{placement.tensor}.rows({placement.tensor.of(spec.vocab)});

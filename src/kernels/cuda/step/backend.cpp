@@ -35,8 +35,8 @@ void CudaBackendImpl::expect_eager() const {
   step_.use_device();
 }
 
-void CudaBackendImpl::expect_routing() {
-  if (wanted_activations_ == Activations::Routed) activations_ = DType::F32;
+void CudaBackendImpl::expect_magnified_errors() {
+  if (wanted_activations_ == Activations::WideWhereMagnified) activations_ = DType::F32;
 }
 
 Memory CudaBackendImpl::allocate(DType dtype, std::initializer_list<int64_t> shape) {

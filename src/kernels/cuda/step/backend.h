@@ -33,7 +33,7 @@ class CudaBackendImpl final : public CudaBackend,
 
   std::string name() const override { return name_; }
   DType activation_type() const override { return activations_; }
-  void expect_routing() override;
+  void expect_magnified_errors() override;
   bool supports_kv(DType) const override { return true; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
