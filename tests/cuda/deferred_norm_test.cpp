@@ -41,6 +41,26 @@ TEST_F(DeferredNormTest, IsDoneByTheGemmAndStored) {
     }
 }
 
+// As embeddings are, that are scaled behind the first norm.
+TEST_F(DeferredNormTest, IsDoneBeforeItsInputIsScaled) {
+  const BothWeight w = weight({DType::BF16}, 100, 1024, false);
+  const Both x = random(1, 1024), gain = vector(1024);
+  Both stream = zeros(1, 1024), normed = zeros(1, 1024), out = zeros(1, 100);
+  ref().rms_norm(normed.host, x.host, gain.host, 0.5f);
+  ref().matmul(out.host, normed.host, w.host);
+  ref().copy(stream.host, x.host);
+  ref().scale(stream.host, 8.0f);
+  run([&] {
+    gpu().copy(stream.device, x.device);
+    gpu().rms_norm(normed.device, stream.device, gain.device, 0.5f);
+    gpu().scale(stream.device, 8.0f);
+    gpu().matmul(out.device, normed.device, w.device);
+  });
+  EXPECT_LT(error(normed.host, normed.device), kTolerance);
+  EXPECT_LT(error(stream.host, stream.device), kTolerance);
+  EXPECT_LT(error(out.host, out.device), kTolerance);
+}
+
 // Widths of one piece and more for a thread, with sums of x kept for groups of every size.
 TEST_F(DeferredNormTest, IsDoneByGemmsOfUnits) {
   for (const DType type : {DType::Q4_K, DType::Q4_0, DType::Q6_K, DType::Q8_0, DType::Q4_Z})
