@@ -94,7 +94,7 @@ build() {
   missing "$root" || exit 1
   cmake --preset cuda -B "$BUILD" -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 \
     ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 || { tail -20 "$LOGS/configure.log"; exit 1; }
-  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_gpu_gemm bench_gpu_experts bench_gpu_units bench_engine random_model \
+  ninja -k 0 -C "$BUILD" sluice test_cuda test_golden test_runtime bench_gpu bench_gpu_gemm bench_gpu_experts bench_gpu_units bench_engine random_model \
     random_gguf >"$LOGS/build.log" 2>&1 ||
     { grep -E -A6 "FAILED|error" "$LOGS/build.log" | head -120; exit 1; }
 }
@@ -138,6 +138,7 @@ sanitize() {
 
 run_tests() {
   "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
+  "$BUILD/test_golden" --gtest_filter='*GpuGolden*' >>"$LOGS/test.log" 2>&1 || failed=1
   grep -E "^\[  (FAILED|PASSED|SKIPPED)|tests ran" "$LOGS/test.log"
 }
 
