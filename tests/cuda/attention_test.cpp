@@ -255,9 +255,9 @@ TEST_P(AttentionTest, LongRuns) {
 
 // Sequences of very different lengths, one new token each: heads are cut anywhere.
 TEST_P(AttentionTest, SingleTokensOfManySequences) {
-  for (int dim : {64, 128}) {
+  for (int dim : {64, 128, 256}) {
     for (int block_size : {16, 32, 64}) {
-      for (auto [heads, kv_heads] : {std::pair{8, 2}, {3, 3}, {8, 1}}) {
+      for (auto [heads, kv_heads] : {std::pair{8, 2}, {3, 3}, {8, 1}, {2, 1}, {16, 1}}) {
         for (int count : {1, 7, 23}) {
           SCOPED_TRACE(::testing::Message() << "dim " << dim << " block " << block_size << " heads " << heads
                                             << "/" << kv_heads << " sequences " << count);
@@ -272,6 +272,7 @@ TEST_P(AttentionTest, SingleTokensOfManySequences) {
 TEST_P(AttentionTest, SingleTokensOfSequencesAlike) {
   single_tokens(128, 64, 8, 2, 130, Lengths::Alike);
   single_tokens(64, 16, 8, 2, 132, Lengths::Alike);
+  single_tokens(256, 64, 4, 2, 66, Lengths::Alike);
 }
 
 // So many that every block has some dozen units of keys.
@@ -279,6 +280,8 @@ TEST_P(AttentionTest, SingleTokensOfVeryManySequences) {
   single_tokens(128, 64, 8, 2, 300);
   single_tokens(128, 16, 8, 2, 300, Lengths::Random, 200, 3.0f);
   single_tokens(64, 32, 8, 2, 300, Lengths::Random, 200);
+  single_tokens(256, 64, 4, 2, 300);
+  single_tokens(256, 16, 8, 1, 140, Lengths::Random, 200, 3.0f);
 }
 
 // So many and so long that some units are kept back, for the multiprocessors that are done first, on a device of up to 138:

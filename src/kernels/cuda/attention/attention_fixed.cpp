@@ -24,7 +24,7 @@ bool AttentionDispatch::attend_each(const AttentionParams& whole, const Table& t
   constexpr int64_t kTogether = 1024;
   AttentionParams one_token = whole;
   one_token.q.n = one_token.out.n = 1;
-  if (!one_fits(one_token)) return false;
+  if (!packed_fits(one_token)) return false;
   for (int64_t first = 0; first < count; first += kTogether) {
     DecodeAttentionParams one = blank<DecodeAttentionParams>();
     one.workspace = decode_workspace_.get();

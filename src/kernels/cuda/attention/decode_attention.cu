@@ -1,5 +1,5 @@
 // Attention that takes every token for itself, made for steps that run one new token per sequence: cache in blocks of
-// 16, 32 or 64 slots, head after head, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8
+// 16, 32 or 64 slots, head after head, in bf16 with heads of 64, 128 or 256 elements or in fp8 with heads of 128, up to 8
 // query heads per kv head; windows, softcap, sinks, alibi.
 //
 // A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into ranges: one of
@@ -26,7 +26,7 @@ constexpr int kMaxProcessors = 256;
 constexpr size_t kMaxRanges = kMaxProcessors + kMaxShort;
 
 // One part of a head that several blocks share: values [group, Dim], then maxima, then sums.
-constexpr int kPartMaxima = kMaxGroup * 128, kPartSums = kPartMaxima + kMaxGroup;
+constexpr int kPartMaxima = kMaxGroup * kMaxDim, kPartSums = kPartMaxima + kMaxGroup;
 constexpr int kPartFloats = kPartSums + kMaxGroup;
 
 // The warps' shares to the result, or to a part of it; the block that hands in the last part makes the result.
@@ -166,8 +166,8 @@ size_t decode_workspace_bytes() {
 }
 
 bool one_fits(const AttentionParams& p) {
-  constexpr int kMostShared =
-      std::max({OneLayout<64, 2>::kShared, OneLayout<128, 2>::kShared, OneLayout<128, 1>::kShared});
+  constexpr int kMostShared = std::max({OneLayout<64, 2>::kShared, OneLayout<128, 2>::kShared,
+                                        OneLayout<128, 1>::kShared, OneLayout<256, 2>::kShared});
   if (!features().bulk_copies || features().shared_bytes < kMostShared) return false;
   const int64_t group = p.kv_heads > 0 ? p.q.heads / p.kv_heads : 0;
   const auto cache_fits = [&](const CacheView& c) {
@@ -176,8 +176,8 @@ bool one_fits(const AttentionParams& p) {
            c.stride_slot == c.dim && c.stride_head % piece == 0 && c.stride_block % piece == 0;
   };
   const bool alike = p.k.stride_block == p.v.stride_block && p.k.stride_head == p.v.stride_head;
-  const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
-                    p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;
+  const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128 || p.k.dim == kMaxDim) &&
+                    group <= kMaxGroup && p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;
   const bool blocks = p.table.block_size == 16 || p.table.block_size == 32 || p.table.block_size == 64;
   const bool results = p.out.stride_n % 4 == 0 && p.out.stride_h % 4 == 0 && aligned16(p.out.data);
   const bool queries = aligned16(p.q.data) && p.q.stride_h == p.k.dim && p.q.stride_n % 8 == 0;
@@ -187,6 +187,7 @@ bool one_fits(const AttentionParams& p) {
 void launch_one(const DecodeAttentionParams& p, Stream stream) {
   if (p.attention.k.type == DType::F8_E4M3) return launch_dim<128, 1>(p, stream);
   if (p.attention.k.dim == 64) return launch_dim<64, 2>(p, stream);
+  if (p.attention.k.dim == kMaxDim) return launch_dim<kMaxDim, 2>(p, stream);
   launch_dim<128, 2>(p, stream);
 }
 

@@ -188,13 +188,15 @@ void launch_few_of(const DecodeAttentionParams& p, Stream stream) {
 int few_blocks(const AttentionParams& p) {
   const int64_t pairs = p.q.n * p.kv_heads;
   if (p.k.type == DType::F8_E4M3) return few_blocks_of<OneLayout<128, 1, true>>(pairs);
-  return p.k.dim == 64 ? few_blocks_of<OneLayout<64, 2, true>>(pairs)
-                       : few_blocks_of<OneLayout<128, 2, true>>(pairs);
+  if (p.k.dim == 64) return few_blocks_of<OneLayout<64, 2, true>>(pairs);
+  if (p.k.dim == kMaxDim) return few_blocks_of<OneLayout<kMaxDim, 2, true>>(pairs);
+  return few_blocks_of<OneLayout<128, 2, true>>(pairs);
 }
 
 void launch_few(const DecodeAttentionParams& p, Stream stream) {
   if (p.attention.k.type == DType::F8_E4M3) return launch_few_of<OneLayout<128, 1, true>>(p, stream);
   if (p.attention.k.dim == 64) return launch_few_of<OneLayout<64, 2, true>>(p, stream);
+  if (p.attention.k.dim == kMaxDim) return launch_few_of<OneLayout<kMaxDim, 2, true>>(p, stream);
   launch_few_of<OneLayout<128, 2, true>>(p, stream);
 }
 

@@ -5,7 +5,7 @@
 
 namespace sluice::kernels::cuda {
 
-constexpr int kMaxGroup = 8, kMaxTokens = 1024;
+constexpr int kMaxGroup = 8, kMaxDim = 256, kMaxTokens = 1024;
 constexpr int kPieceSlots = 4;  // pieces whose queries are there or on their way
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kSlack = 8.0f, kLowest = -1e30f;
@@ -21,7 +21,8 @@ struct OneLayout {
   static constexpr int kRun = kRunBytes / kRowBytes, kRuns = kKeys / kRun;
   static constexpr int kMatrixBytes = kRuns * kRunPitch;
   static constexpr int kStageBytes = 2 * kMatrixBytes;
-  static constexpr int kStages = (kRowBytes == 256 ? 6 : 11) / (Half ? 2 : 1);  // whole: as many as fit
+  // Whole: as many as fit. Rows of 512 bytes have no room for more than two, which are enough.
+  static constexpr int kStages = kRowBytes == 512 ? 2 : (kRowBytes == 256 ? 6 : 11) / (Half ? 2 : 1);
   static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
   static constexpr int kPitch = Dim + 4;
   // From the start of shared memory.

@@ -268,6 +268,11 @@ int64_t packed_tokens(const AttentionParams& p) {
   return kTiles * (kColumns / (p.q.heads / p.kv_heads));
 }
 
+// Queries of heads of 256 elements have no room in shared memory, nor their values in registers.
+bool packed_fits(const AttentionParams& p) {
+  return one_fits(p) && p.k.dim <= 128;
+}
+
 void launch_packed(const PackedAttentionParams& p, Stream stream) {
   if (p.attention.k.type == DType::F8_E4M3) return launch_packed_of<PackedLayout<128, 1>>(p, stream);
   if (p.attention.k.dim == 64) return launch_packed_of<PackedLayout<64, 2>>(p, stream);

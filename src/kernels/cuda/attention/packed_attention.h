@@ -12,9 +12,11 @@ struct PackedAttentionParams {
   const int32_t* packs;  // device [count, 4], at a multiple of 16 bytes
   int64_t count;
 };
+// Of one token; then launch_one takes it too.
+bool packed_fits(const AttentionParams&);
 // Most tokens of a pack.
 int64_t packed_tokens(const AttentionParams&);
-// REQUIRES: one_fits() of a token of it.
+// REQUIRES: packed_fits() of a token of it.
 void launch_packed(const PackedAttentionParams&, Stream);
 
 }  // namespace sluice::kernels::cuda
