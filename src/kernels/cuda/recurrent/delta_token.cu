@@ -9,8 +9,9 @@ namespace {
 template <class T, int kRows>
 __global__ void __launch_bounds__(kBlock, kRows <= 16 ? 2 : 1) delta_token_kernel(const DeltaParams p) {
   __shared__ TokenTile<kRows> s;
-  wait_for_producer();
   const int part = threadIdx.x / 32, head = static_cast<int>(blockIdx.y);
+  TokenGates<T, kRows> gates(p, head);
+  wait_for_producer();
   const int column = static_cast<int>(blockIdx.x) * kBlockColumns + static_cast<int>(threadIdx.x) % 32 * 4;
   const Walk walk(p.states, static_cast<int>(blockIdx.z));
   const int rows = column < p.value_dim ? p.key_dim - part * kRows : 0;
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kBlock, kRows <= 16 ? 2 : 1) delta_token_kerne
   }
   if (part == 0)
     unit_keys<T, kRows * kParts / 32>(p, row, head, [&](int i, float q, float k) { s.q[i] = q, s.k[i] = k; });
-  load_gates<T>(p, s, row, head);
+  gates.load(p, row, head);
+  gates.share(p, s);
   __syncthreads();
   allow_dependents();  // not earlier: weights that the kernel behind reads ahead would be in the way
   const float4 sum = state.advance(s, value, [&] {

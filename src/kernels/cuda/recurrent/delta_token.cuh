@@ -75,18 +75,31 @@ struct TokenState {
   }
 };
 
-// A token's decays and its beta.
+// A token's decays and its beta. A thread has one decay; what the layer adds to it is there before the token.
 template <class T, int kRows>
-__device__ __forceinline__ void load_gates(const DeltaParams& p, TokenTile<kRows>& s, int64_t row, int head) {
-  if (p.channel_decay != 0) {
-    for (int i = threadIdx.x; i < kParts * kRows; i += kBlock)
-      s.decay[i] = i < p.key_dim ? decay_of<T>(p, row, head, int64_t{head} * p.key_dim + i) : 0.0f;
-  } else if (threadIdx.x / 32 == 1) {
-    const float decay = decay_of<T>(p, row, head, head);
-    for (int i = threadIdx.x % 32; i < kParts * kRows; i += 32) s.decay[i] = decay;
+struct TokenGates {
+  const int own = static_cast<int>(threadIdx.x);
+  const bool counts;
+  const int place;  // of the decay
+  const float rate, bias;
+  float decay = 0.0f, beta = 0.0f;
+
+  __device__ __forceinline__ TokenGates(const DeltaParams& p, int head)
+      : counts(own < (p.channel_decay != 0 ? p.key_dim : kParts * kRows)),
+        place(p.channel_decay != 0 ? head * p.key_dim + own : head),
+        rate(__ldg(p.rate + head)),
+        bias(counts && p.decay_bias != nullptr ? __ldg(p.decay_bias + place) : 0.0f) {}
+  __device__ __forceinline__ bool brings_beta() const { return own == kBlock - 1; }
+  __device__ __forceinline__ void load(const DeltaParams& p, int64_t row, int head) {
+    if (counts) decay = element<T>(p.decay, row, place);
+    if (brings_beta()) beta = element<T>(p.beta, row, head);
   }
-  if (threadIdx.x == 64) s.beta = beta_of<T>(p, row, head);
-}
+  template <class Tile>
+  __device__ __forceinline__ void share(const DeltaParams& p, Tile& s) const {
+    if (own < kParts * kRows) s.decay[own] = counts ? expf(rate * softplus_of(decay + bias)) : 0.0f;
+    if (brings_beta()) s.beta = p.beta_scale * sigmoid_of(beta);
+  }
+};
 
 }  // namespace
 }  // namespace sluice::kernels::cuda

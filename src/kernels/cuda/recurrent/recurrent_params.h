@@ -76,6 +76,9 @@ struct DeltaStepParams {
 bool delta_step_fits(const DeltaStepParams&);
 // Whether all blocks run at a time.
 bool delta_step_at_once(const DeltaStepParams&);
+// The same with more, smaller blocks, for few sequences. REQUIRES: delta_step_fits(params).
+bool delta_step_few_fits(const DeltaStepParams&);
+void launch_delta_step_few(const DeltaStepParams&, Stream);
 void launch_delta_step(const DeltaStepParams&, Stream);
 
 // out = gate(g) * norm(x), by root mean squares of heads of `dim` elements side by side.
