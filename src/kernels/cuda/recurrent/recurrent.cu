@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const ConvParams p) {
 }
 
 constexpr int kRowsOfTile = 32;  // of a block of conv_rows_kernel
+constexpr int kConvBlocks = 7;   // of it on a multiprocessor: 72 registers
 
 // The sequence that has a row of the step.
 __device__ __forceinline__ int sequence_of(const StatesView& s, int32_t row) {
@@ -70,19 +71,30 @@ __device__ __forceinline__ int sequence_of(const StatesView& s, int32_t row) {
   return low;
 }
 
-// Row `row` of what a channel of a sequence has seen; rows before `begin` are those that its state keeps.
-template <class T>
-__device__ __forceinline__ float seen_row(const ConvParams& p, const Walk& walk, int32_t row,
-                                          int64_t channel) {
-  if (row >= walk.begin) return element<T>(p.x, row, channel);
-  const int kept_row = p.taps - 1 + (row - walk.begin);
-  return walk.from != nullptr && kept_row >= 0 ? walk.from[kept_row * p.x.dim + channel] : 0.0f;
-}
-
 template <class T, int kWide>
 struct alignas(sizeof(T) * kWide) Channels {
   T values[kWide];
 };
+
+// kWide neighbours of an array, at a multiple of 16 bytes where there are fours of them.
+template <int kWide>
+__device__ __forceinline__ void load_floats(const float* from, float (&to)[kWide]) {
+  if constexpr (kWide % 4 == 0) {
+#pragma unroll
+    for (int c = 0; c < kWide; c += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(from + c));
+      to[c] = four.x, to[c + 1] = four.y, to[c + 2] = four.z, to[c + 3] = four.w;
+    }
+  } else {
+#pragma unroll
+    for (int c = 0; c < kWide; ++c) to[c] = __ldg(from + c);
+  }
+}
+template <int kWide>
+__device__ __forceinline__ void set_zero(float (&to)[kWide]) {
+#pragma unroll
+  for (float& f : to) f = 0.0f;
+}
 
 // What conv_rows_kernel has of kWide channels: the last rows seen, and the weights.
 template <class T, int kTaps, int kWide>
@@ -90,13 +102,30 @@ struct ConvWindow {
   float rows[kTaps - 1][kWide], kernel[kTaps][kWide], bias[kWide];
 
   __device__ __forceinline__ void load_weights(const ConvParams& p, int64_t channel) {
+    set_zero(bias);
+    if (p.bias != nullptr) load_floats(p.bias + channel, bias);
 #pragma unroll
-    for (int c = 0; c < kWide; ++c) {
-      bias[c] = p.bias != nullptr ? p.bias[channel + c] : 0.0f;
+    for (int i = 0; i < kTaps; ++i) {
+      const int tap = i - (kTaps - p.taps);
+      set_zero(kernel[i]);
+      if (tap >= 0) load_floats(p.kernel + tap * p.x.dim + channel, kernel[i]);
+    }
+  }
+  // The rows in front of row `row` of the step.
+  __device__ __forceinline__ void load_rows(const ConvParams& p, const Walk& walk, int32_t row,
+                                            int64_t channel) {
 #pragma unroll
-      for (int i = 0; i < kTaps; ++i) {
-        const int tap = i - (kTaps - p.taps);
-        kernel[i][c] = tap >= 0 ? p.kernel[tap * p.x.dim + channel + c] : 0.0f;
+    for (int i = 0; i + 1 < kTaps; ++i) {
+      const int32_t at = row - kTaps + 1 + i, kept_row = p.taps - 1 + (at - walk.begin);
+      set_zero(rows[i]);
+      if (at >= walk.begin) {
+        const auto seen = *reinterpret_cast<const Channels<T, kWide>*>(static_cast<const T*>(p.x.data) +
+                                                                       at * p.x.stride_n + channel);
+#pragma unroll
+        for (int c = 0; c < kWide; ++c) rows[i][c] = widen(seen.values[c]);
+      } else if (walk.from != nullptr && kept_row >= 0) {
+#pragma unroll
+        for (int c = 0; c < kWide; ++c) rows[i][c] = walk.from[kept_row * p.x.dim + channel + c];
       }
     }
   }
@@ -123,15 +152,16 @@ struct ConvWindow {
 // before it stores the results of the first, which the compiler would not do: it does not know that x and out differ.
 // grid: (pieces of the channels, tiles of rows)
 template <class T, int kTaps, int kWide>
-__global__ void __launch_bounds__(kThreads) conv_rows_kernel(const ConvParams p) {
+__global__ void __launch_bounds__(kThreads, kWide == 1 ? 1 : kConvBlocks)
+    conv_rows_kernel(const ConvParams p) {
   constexpr int kAhead = 8;
   using Row = Channels<T, kWide>;
+  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
+  ConvWindow<T, kTaps, kWide> window;
+  if (channel < p.x.dim) window.load_weights(p, channel);
   allow_dependents();
   wait_for_producer();
-  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
   if (channel >= p.x.dim) return;
-  ConvWindow<T, kTaps, kWide> window;
-  window.load_weights(p, channel);
   const T* const x = static_cast<const T*>(p.x.data) + channel;
   T* const out = static_cast<T*>(p.out.data) + channel;
   const int32_t first = static_cast<int32_t>(blockIdx.y) * kRowsOfTile;
@@ -140,24 +170,20 @@ __global__ void __launch_bounds__(kThreads) conv_rows_kernel(const ConvParams p)
   int sequence = sequence_of(p.states, first);
   for (int32_t row = first; row < last; ++sequence) {
     const Walk walk(p.states, sequence);
-#pragma unroll
-    for (int i = 0; i + 1 < kTaps; ++i)
-#pragma unroll
-      for (int c = 0; c < kWide; ++c)
-        window.rows[i][c] = seen_row<T>(p, walk, row - kTaps + 1 + i, channel + c);
+    window.load_rows(p, walk, row, channel);
     const int32_t end = walk.end < last ? walk.end : last;
-    for (; row < end; row += kAhead) {
+    const T* from = x + row * p.x.stride_n;
+    T* to = out + row * p.out.stride_n;
+    for (; row + kAhead <= end; row += kAhead) {
       Row seen[kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        if (row + i < end) seen[i] = *reinterpret_cast<const Row*>(x + (row + i) * p.x.stride_n);
+      for (int i = 0; i < kAhead; ++i, from += p.x.stride_n) seen[i] = *reinterpret_cast<const Row*>(from);
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (row + i >= end) break;
-        *reinterpret_cast<Row*>(out + (row + i) * p.out.stride_n) = window.move_on(seen[i], p.silu != 0);
-      }
+      for (int i = 0; i < kAhead; ++i, to += p.out.stride_n)
+        *reinterpret_cast<Row*>(to) = window.move_on(seen[i], p.silu != 0);
     }
-    row = end;
+    for (; row < end; ++row, from += p.x.stride_n, to += p.out.stride_n)
+      *reinterpret_cast<Row*>(to) = window.move_on(*reinterpret_cast<const Row*>(from), p.silu != 0);
   }
 }
 
@@ -271,7 +297,8 @@ void launch_conv(const ConvParams& p, Stream stream) {
       return view.dim % kWide == 0 && view.stride_n % kWide == 0 &&
              reinterpret_cast<uintptr_t>(view.data) % (kWide * sizeof(T)) == 0;
     };
-    const int wide = few && whole(p.x) && whole(p.out) ? kWide : 1;
+    const bool weights = aligned16(p.kernel) && aligned16(p.bias);
+    const int wide = few && weights && whole(p.x) && whole(p.out) ? kWide : 1;
     launch("conv",
            wide > 1 ? conv_rows_kernel<T, 4, kWide>
            : few    ? conv_rows_kernel<T, 4, 1>
