@@ -314,6 +314,7 @@ TEST_P(ExpertTest, MixesManyEntries) {
         {{DType::MXFP4, DType::MXFP4}, DType::MXFP4, 4, 96, 160},
         {{DType::BF16}, DType::BF16, 4, 512, 328, {700, 1500}},
         {{DType::BF16}, DType::BF16, 8, 328, 256, {3000}},
+        {{DType::BF16}, DType::BF16, 8, 512, 320, {1000}},
         {{DType::BF16}, DType::BF16, 5, 384, 704, {900}},
         {{DType::Q5_0}, DType::Q8_0, 5, 384, 704, {900}}}) {
     ExpertBank host, device_bank;

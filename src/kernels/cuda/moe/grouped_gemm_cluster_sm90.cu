@@ -234,21 +234,21 @@ struct Multiplier {
     }
     return pack_pair(first, second);
   }
-  // A warp's 16 entries from `entry` on, eight columns to a lane.
+  // A warp's 16 entries from `entry` on, eight columns to a lane: 64 bytes of a row together.
   __device__ __forceinline__ void store(const float (&own)[kSums], int entry, int first_column,
                                         const float* bias) const {
     const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
 #pragma unroll
-    for (int pair = 0; pair < kColumns<kGated> / 16; ++pair) {
+    for (int i = 0; i < kColumns<kGated> / 16; ++i) {
+      const int quad = i / 2, half = i % 2;  // of the columns; of the rows: g or g + 8
       uint32_t v[4];
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // q = 0, 1: rows g and g + 8 of the first eight columns; 2, 3: of the next eight
-        const int eight = 2 * pair + (q >> 1), column = first_column + eight * 8 + 2 * t;
-        v[q] = result(own, eight * 4 + (q & 1) * 2, min(column, p.rows - 2), bias);
+        const int eight = 4 * quad + q, column = first_column + eight * 8 + 2 * t;
+        v[q] = result(own, eight * 4 + half * 2, min(column, p.rows - 2), bias);
       }
       transpose_four(v, t);
-      const int column = first_column + (2 * pair + (t >> 1)) * 8, at_entry = entry + g + (t & 1) * 8;
+      const int column = first_column + (4 * quad + t) * 8, at_entry = entry + g + half * 8;
       if (at_entry < at.end && column < p.rows)
         *reinterpret_cast<uint4*>(p.out + at_entry * p.out_stride + column) =
             make_uint4(v[0], v[1], v[2], v[3]);
