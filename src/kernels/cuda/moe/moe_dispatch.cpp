@@ -70,6 +70,7 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   p.score = static_cast<int32_t>(routing.score);
   p.normalize = routing.normalize ? 1 : 0;
   routed_ = routing.experts + routing.always;
+  always_ = routing.always;
   const bool put_off = step_.mode != Mode::Eager && logits.dtype == DType::F32 && p.logits.n > 0 &&
                        p.logits.n <= kMostRoutedTokens && routes_by_warp(p);
   put_off ? step_.defer_route(p) : step_.issue(launch_route, p);
@@ -132,6 +133,7 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   if (!few_experts_fit(p)) return false;
   p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
   p.experts = static_cast<int32_t>(bank.down.size());
+  p.always = has_all(bank) && p.experts == routed_ ? always_ : 0;
   if (!few_bf16_fits(p)) {
     step_.issue(launch_few_experts, p);
     return true;

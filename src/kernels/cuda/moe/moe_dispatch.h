@@ -64,6 +64,7 @@ class MoeDispatch {
   StepContext& step_;
   PointerTables experts_;
   int routed_ = 0;   // experts that the last route() chose from
+  int always_ = 0;   // those of them that every token uses
   Scratch scratch_;  // sorted tokens, hidden states, panels
 };
 

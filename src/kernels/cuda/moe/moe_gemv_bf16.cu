@@ -4,7 +4,8 @@
 // its part of the token in registers and has eight pieces of weights on their way. down: a block makes eight rows, whose pieces
 // of 256 columns of all slots are dealt out evenly; the first eight of each warp are on their way before the kernel in front
 // has ended.
-// Bytes: the matrices of all pairs, once for each pair. Their lines are the first to leave the L2.
+// Bytes: the matrices of all pairs, once for each pair. Their lines are the first to leave the L2. Of experts that every token
+// uses gate and up come to the L2 while the choice of the others is made.
 #include <algorithm>
 
 #include "kernels/cuda/common/activation.cuh"
@@ -79,6 +80,18 @@ __device__ __forceinline__ void load_slots(const FewExpertsParams& p, int token,
   slots.weight[threadIdx.x] = __ldcg(p.weights + token * p.weights_stride + threadIdx.x);
 }
 
+// Each block asks for its part.
+__device__ __forceinline__ void prefetch_always(const FewExpertsParams& p) {
+  constexpr int kLine = 128;
+  const int64_t bytes = p.up.rows * p.up.row_bytes;
+  for (int expert = p.experts - p.always; expert < p.experts; ++expert) {
+    const auto* const matrix = static_cast<const uint8_t*>(p.up_matrices[expert]);
+    for (int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kLine; at < bytes;
+         at += int64_t{gridDim.x} * kThreads * kLine)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(matrix + at));
+  }
+}
+
 struct UpMemory {
   Slots slots;
   const uint8_t* matrices[kMostExperts];
@@ -101,6 +114,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) few_up_bf16_kernel(co
   const uint64_t policy = passing_policy();
   for (int i = thread; i < min(p.experts, kMostExperts); i += kThreads)
     s.matrices[i] = static_cast<const uint8_t*>(p.up_matrices[i]);
+  if (token == 0) prefetch_always(p);
 
   const auto column = [&](int chunk) { return (chunk * kSlices + slice) * kPiece + lane * 8; };
   uint4 held[kAhead];

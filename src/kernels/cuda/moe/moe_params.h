@@ -40,6 +40,7 @@ struct FewExpertsParams {
   float limit;  // ExpertBank::limit
   // Where few_bf16_fits():
   int32_t experts;  // matrices that there are
+  int32_t always;   // the last of them, which every token uses
   int32_t added;    // out += instead of out =
 };
 bool few_experts_fit(const FewExpertsParams&);
