@@ -123,14 +123,20 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
 
 constexpr int kQuickWarps = 4;
 
-// Without groups and neighbours, up to 32 experts chosen of 32 · Each: a warp per token.
+// Without groups and neighbours, up to 32 experts chosen of 32 · Each: a warp per token. The choice is made twice, first of
+// whatever is there, so that its instructions have come from memory when the kernel in front has ended: one block finds
+// them on no multiprocessor.
 template <class T, int Each>
 __global__ void __launch_bounds__(kQuickWarps * 32) route_quick_kernel(const RouteParams p) {
   allow_dependents();
-  wait_for_producer();
+  Chosen own;
   const int64_t token = int64_t{blockIdx.x} * kQuickWarps + threadIdx.x / 32;
-  if (token >= p.logits.n) return;
-  store_choice(p, token, choose_experts<T, Each>(p, token));
+#pragma unroll 1
+  for (int turn = gridDim.x == 1 ? 0 : 1; turn < 2; ++turn) {
+    if (turn == 1) wait_for_producer();
+    if (token < p.logits.n) own = choose_experts<T, Each>(p, token);
+  }
+  if (token < p.logits.n) store_choice(p, token, own);
 }
 
 template <class T>

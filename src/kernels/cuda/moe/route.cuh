@@ -23,7 +23,8 @@ __device__ __forceinline__ uint32_t ordered(float v) {
 // Of the slots behind the chosen ones.
 template <class T>
 __device__ __forceinline__ float always_weight(const RouteParams& p, const T* logits) {
-  return p.always_gated != 0 ? p.always_weight / (1.0f + expf(-widen(logits[p.experts]))) : p.always_weight;
+  return p.always_gated != 0 ? p.always_weight / (1.0f + expf(-widen(__ldcg(logits + p.experts))))
+                             : p.always_weight;
 }
 
 // What slot `lane` of a token has; nothing where the lane has no slot.
@@ -32,7 +33,8 @@ struct Chosen {
   float weight = 0.0f;
 };
 
-// REQUIRES: routes_by_warp(p), at most 32 · Each experts. Lane l has experts l, l + 32, ...; a tie goes to the lower expert.
+// REQUIRES: routes_by_warp(p), at most 32 · Each experts. Lane l has experts l, l + 32, ...; a tie goes to the lower expert. Logits
+// come from the L2, whatever was read there before.
 template <class T, int Each>
 __device__ __forceinline__ Chosen choose_experts(const RouteParams& p, int64_t token) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -41,7 +43,7 @@ __device__ __forceinline__ Chosen choose_experts(const RouteParams& p, int64_t t
   float scores[Each], choice[Each], maximum = -INFINITY, sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < Each; ++j) {
-    scores[j] = lane + 32 * j < p.experts ? widen(logits[lane + 32 * j]) : -INFINITY;
+    scores[j] = lane + 32 * j < p.experts ? widen(__ldcg(logits + lane + 32 * j)) : -INFINITY;
     maximum = fmaxf(maximum, scores[j]);
   }
   maximum = warp_max(maximum);
