@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
   if (count <= 0) return;
   const int64_t rows = p.a.n * p.a.heads;
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
-    const int64_t token = row / p.a.heads, head = row % p.a.heads;
+    const int64_t token = p.a.heads == 1 ? row : row / p.a.heads, head = row - token * p.a.heads;
     const auto place = [&](const View& v) {
       return static_cast<T*>(v.data) + token * v.stride_n + head * v.stride_h + i;
     };
@@ -61,6 +61,10 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
       if (p.factor > 0.0f) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) a[j] = gate(a[j], b[j], p.activation, p.factor);
+      } else if (p.activation == kSigmoidCode) {
+        // Apart from the others: of one token the time is that of instructions, which come from memory.
+#pragma unroll
+        for (int j = 0; j < 8; ++j) a[j] = sigmoid(a[j]) * b[j];
       } else {
         gate8(a, b, p.activation);  // what is behind the row's end is not stored
       }
