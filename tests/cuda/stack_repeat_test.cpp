@@ -58,7 +58,8 @@ class StackRepeatTest : public StackTest {
                                              {17, 400},
                                              {3, 129, 1500, 640, 1000, 63, 64, 65},
                                              {5000},
-                                             std::vector<int>(8, 100)}) {
+                                             std::vector<int>(8, 100),
+                                             std::vector<int>(8, 576)}) {
       kinds.push_back(make_kind(l, contexts, first));
       Kind& kind = kinds.back();
       first += static_cast<int64_t>(kind.tokens.blocks.size());
@@ -80,12 +81,20 @@ class StackRepeatTest : public StackTest {
               << "kind " << k << ", step " << i << " of round " << round;
     }
   }
+  static constexpr int64_t kBlocks = 400;
+
   // As few rows as each block of the largest GPU needs to have some.
-  Layers small_layers() { return make({16, 8, 128, 1024, 1152, true}, 8, 331); }
+  Layers small_layers() { return make({16, 8, 128, 1024, 1152, true}, 8, kBlocks); }
 };
 
 TEST_F(StackRepeatTest, HasTheSameBitsEachTime) {
   repeat(small_layers(), [] {});
+}
+
+// Rows that registers hold but for one part, and rows that leave none for the matrix.
+TEST_F(StackRepeatTest, HasTheSameBitsWithLongerRows) {
+  repeat(make({16, 8, 128, 1024, 3072, true}, 3, kBlocks), [] {});
+  repeat(make({16, 8, 128, 1024, 3200, true}, 3, kBlocks), [] {});
 }
 
 // Blocks begin when the other stream's have left their multiprocessors, not together.

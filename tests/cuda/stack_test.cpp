@@ -7,7 +7,8 @@ namespace {
 
 TEST_F(StackTest, IsWhatItsLayersAre) {
   for (const StackCase& c : {StackCase{16, 8, 128, 1024, 3072, true}, StackCase{32, 8, 64, 2048, 4608},
-                             StackCase{16, 2, 128, 1536, 4864, false, 128}}) {
+                             StackCase{16, 2, 128, 1536, 4864, false, 128}, StackCase{24, 8, 128, 3072, 1152},
+                             StackCase{16, 8, 128, 1024, 4096}}) {
     const Layers layers = make(c, 2, 330 * 64 / c.block_size + 1);
     Errors all;
     for (const int n : {1, 2, 5, 8})

@@ -4,12 +4,16 @@
 // matrices of all layers, and the keys and values of its part of the context, into a ring of shared memory (cp.async.bulk,
 // 2 KB each), as far ahead as that has room. Eight warps of consumers walk through the layers: queries, keys and values;
 // attention; the matrix behind it; gate and up; down. Tokens are the padded operand of mma.m16n8k16, eight rows of a matrix
-// the other. What a stage makes, a few KB, goes to all blocks by the L2, and every word says by itself when it is there
-// (stack_ring.cuh): there is no barrier between blocks. The launch is cooperative, so all blocks run at a time.
+// the other; where rows leave registers for it (Rows), sixteen rows of a matrix, with the tokens as the padded operand. What a
+// stage makes, a few KB, goes to all blocks by the L2, and every word says by itself when it is there (stack_ring.cuh): there
+// is no barrier between blocks. The launch is cooperative, so all blocks run at a time. Blocks in pairs are clusters.
 //
 // Bytes moved: all weights and the context once.
+#include <algorithm>
+
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/stack/stack_attention.cuh"
-#include "kernels/cuda/stack/stack_consumer.cuh"
+#include "kernels/cuda/stack/stack_gemm.cuh"
 #include "kernels/cuda/stack/stack_producer.cuh"
 
 namespace sluice::kernels::cuda {
@@ -71,7 +75,7 @@ __device__ __forceinline__ Stage stage_of(const StackParams& p, int kind, uint32
   return s;
 }
 
-template <int Dim>
+template <int Dim, Rows kRows>
 __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
   const StackParams& p = c.p;
   auto* const stream = static_cast<uint32_t*>(p.x.data);
@@ -83,7 +87,7 @@ __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
     rest = make_float2(low_half(word), high_half(word));
   }
   const auto* x = static_cast<const bf16*>(p.x.data);
-  StackGemm<Dim> gemm(c);
+  StackGemm<Dim, kRows> gemm(c);
   const uint32_t erased = shared_address(c.shared) + Layout<Dim>::kErase;
 #pragma unroll 1
   for (int layer = 0; layer < p.count; ++layer) {
@@ -91,7 +95,7 @@ __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
     turn = next_turn(turn);
 #pragma unroll 1
     for (int kind = 0; kind < 4; ++kind) {
-      if (kind == Stage::Out) StackAttention<Dim>(c, p.layers[layer], set).run();
+      if (kind == Stage::Out) StackAttention<Dim>(c, layer, set).run();
       Stage s = stage_of<Dim>(p, kind, set);
       if (kind == Stage::Qkv) s.x = x, s.wait = layer > 0;
       if (kind == Stage::Down && layer + 1 == p.count) s.last = true, s.to = stream;
@@ -105,13 +109,13 @@ __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
   if (blockIdx.x == 0 && threadIdx.x == 0) p.workspace[int64_t{kSets} * p.layout.words] = turn;
 }
 
-template <int Dim>
+template <int Dim, Rows kRows>
 __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constant__ StackParams p) {
   require_hopper();
   using L = Layout<Dim>;
   extern __shared__ __align__(128) uint8_t shared[];
   Plan& plan = *reinterpret_cast<Plan*>(shared + L::kPlan);
-  static_assert(sizeof(Plan) <= L::kShared - L::kPlan);
+  static_assert(sizeof(Plan) <= L::kRows - L::kPlan);
   Cursor cursor;
   cursor.ring = shared_address(shared);
   cursor.full = cursor.ring + L::kBarriers, cursor.empty = cursor.full + 8 * kSlots;
@@ -122,6 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constan
     }
     barrier_init(cursor.ring + L::kErase, kWarps);
     barrier_init(cursor.ring + L::kErase + 8, 1);
+    if (kRows == Rows::Few) barrier_init(cursor.ring + L::kPair, 1);
     barriers_ready();
   }
   if (threadIdx.x < static_cast<unsigned>(p.tokens)) plan.take(p, static_cast<int>(threadIdx.x));
@@ -131,7 +136,12 @@ __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constan
   const uint32_t turn = p.workspace[int64_t{kSets} * p.layout.words];
   __syncthreads();
   if (threadIdx.x == 0) plan.make(p);
-  __syncthreads();
+  if constexpr (kRows == Rows::Few) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= kWarps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
@@ -140,13 +150,26 @@ __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constan
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     Consumer<Dim> consumer{p, plan, shared, cursor, warp, lane, lane / 4, lane % 4};
-    consume(consumer, turn);
+    consume<Dim, kRows>(consumer, turn);
   }
 }
 
-template <int Dim>
-void launch_of(const StackParams& p, Stream stream) {
-  const auto kernel = stack_kernel<Dim>;
+// Whether clusters of two blocks run on all multiprocessors at a time.
+template <class Kernel>
+bool in_pairs(Kernel kernel, cudaLaunchConfig_t config) {
+  static const bool all = [&] {
+    config.attrs += 1, config.numAttrs = 1;
+    int clusters = 0;
+    if (config.gridDim.x % 2 != 0) return false;
+    check_launch(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "layers");
+    return clusters * 2 >= static_cast<int>(config.gridDim.x);
+  }();
+  return all;
+}
+
+template <int Dim, Rows kRows>
+void launch_rows(const StackParams& p, Stream stream) {
+  const auto kernel = stack_kernel<Dim, kRows>;
   static const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout<Dim>::kShared);
   check_launch(allowed, "layers");
@@ -155,12 +178,27 @@ void launch_of(const StackParams& p, Stream stream) {
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Layout<Dim>::kShared;
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeCooperative;
+  attributes[0].val.cooperative = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {2, 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = kRows == Rows::Few && in_pairs(kernel, config) ? 2 : 1;
   check_launch(cudaLaunchKernelEx(&config, kernel, p), "layers");
+}
+
+// Rows that are normed, and any, of which Rows::Few has several.
+constexpr int64_t kFewDim = kChunk, kFewWidth = 3 * kChunk;
+
+template <int Dim>
+void launch_of(const StackParams& p, Stream stream) {
+  const int64_t widest = std::max({p.x.dim, int64_t{p.heads} * p.head_dim, int64_t{p.inner}});
+  if (p.tokens == 1) return launch_rows<Dim, Rows::One>(p, stream);
+  if constexpr (Dim == 128) {
+    if (p.x.dim <= kFewDim && widest <= kFewWidth) return launch_rows<Dim, Rows::Few>(p, stream);
+  }
+  launch_rows<Dim, Rows::Wide>(p, stream);
 }
 
 }  // namespace stack

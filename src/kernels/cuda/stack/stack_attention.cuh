@@ -9,8 +9,13 @@ namespace sluice::kernels::cuda::stack {
 template <int Dim>
 class StackAttention {
  public:
-  __device__ __forceinline__ StackAttention(Consumer<Dim>& consumer, const StackLayer& layer, uint32_t* set)
-      : c_(consumer), p_(consumer.p), layer_(layer), set_(set), group_(p_.heads / p_.kv_heads) {}
+  __device__ __forceinline__ StackAttention(Consumer<Dim>& consumer, int layer, uint32_t* set)
+      : c_(consumer),
+        p_(consumer.p),
+        layer_(p_.layers[layer]),
+        set_(set),
+        group_(p_.heads / p_.kv_heads),
+        parity_(static_cast<uint32_t>(layer) & 1u) {}
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
@@ -21,7 +26,7 @@ class StackAttention {
       while (walk.next(c_.plan, s)) {
         if (pass == 0) {
           attend(s);
-        } else if (s.parts > 1) {
+        } else if (s.parts > 1 && !c_.plan.paired) {
           merge(s);
         }
       }
@@ -223,8 +228,8 @@ class StackAttention {
     for (int e = threadIdx.x; e < group_ * Dim / 2; e += kWarps * 32) hand_over(s, sums, e, warps);
     sync_consumers();
   }
-  // Values 2 e and the next of the pair's heads, of all warps.
-  __device__ __forceinline__ void hand_over(const Segment& s, const float2* sums, int e, int warps) {
+  // Values 2 e and the next of the pair's heads, and their head's maximum and sum, of all warps.
+  __device__ __forceinline__ float4 sum_of_warps(const float2* sums, int e, int warps) const {
     const int head = e / (Dim / 2);
     float2 parts[kWarps], values[kWarps];
 #pragma unroll
@@ -234,19 +239,41 @@ class StackAttention {
       if (parts[w].x > -INFINITY)
         values[w] = *reinterpret_cast<const float2*>(c_.whole_parts() + w * group_ * Dim + e * 2);
     }
-    float maximum = -INFINITY, sum = 0.0f;
-    float2 value = make_float2(0.0f, 0.0f);
+    float4 all = make_float4(0.0f, 0.0f, -INFINITY, 0.0f);
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, parts[w].x);
+    for (int w = 0; w < kWarps; ++w) all.z = fmaxf(all.z, parts[w].x);
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const float factor = power_of_two(parts[w].x - maximum);  // 0 where the warp has none
-      sum += factor * parts[w].y, value.x += factor * values[w].x, value.y += factor * values[w].y;
+      const float factor = power_of_two(parts[w].x - all.z);  // 0 where the warp has none
+      all.x += factor * values[w].x, all.y += factor * values[w].y, all.w += factor * parts[w].y;
     }
-    if (s.parts == 1) return hand1(result(s) + e, pack_pair(value.x / sum, value.y / sum));
+    return all;
+  }
+  __device__ __forceinline__ void hand_over(const Segment& s, const float2* sums, int e, int warps) {
+    const float4 all = sum_of_warps(sums, e, warps);
+    if (s.parts == 1) return hand1(result(s) + e, pack_pair(all.x / all.w, all.y / all.w));
+    if (c_.plan.paired) return meet(s, e, all);
     uint32_t* const part = part_of(blockIdx.x, s.slot);
-    hand2(part + 16 + e * 2, value.x, value.y);
-    if (e % (Dim / 2) == 0) hand2(part + head * 2, maximum, sum);
+    hand2(part + 16 + e * 2, all.x, all.y);
+    if (e % (Dim / 2) == 0) hand2(part + e / (Dim / 2) * 2, all.z, all.w);
+  }
+  // Each block of a pair gets the other's part of one half of the words, of which a thread has one.
+  __device__ __forceinline__ void meet(const Segment& s, int e, float4 all) {
+    const int half = group_ * Dim / 4, own = s.part;
+    const uint32_t theirs = shared_address(c_.shared) + L::kTheirs + e % half * 16,
+                   barrier = shared_address(c_.shared) + L::kPair;
+    if (threadIdx.x == 0) barrier_expect(barrier, half * 16);
+    if (e / half != own) {
+      const auto other = static_cast<uint32_t>(1 - own);
+      return hand_across(address_in(theirs, other), address_in(barrier, other), all);
+    }
+    wait_across(barrier, parity_);
+    const uint4 words = load_shared(theirs);
+    const float x = __uint_as_float(words.x), y = __uint_as_float(words.y), m = __uint_as_float(words.z),
+                sum = __uint_as_float(words.w), maximum = fmaxf(all.z, m),
+                mine = power_of_two(all.z - maximum), other = power_of_two(m - maximum),
+                whole = all.w * mine + sum * other;
+    hand1(result(s) + e, pack_pair((all.x * mine + x * other) / whole, (all.y * mine + y * other) / whole));
   }
   __device__ __forceinline__ uint32_t* result(const Segment& s) {
     return set_ + p_.layout.attended + (s.token * p_.heads + s.head * group_) * (Dim / 2);
@@ -316,6 +343,7 @@ class StackAttention {
   const StackLayer& layer_;
   uint32_t* const set_;
   const int group_;
+  const uint32_t parity_;
 };
 
 }  // namespace sluice::kernels::cuda::stack

@@ -22,6 +22,7 @@ struct Plan {
   int rows[kStackTokens];  // where a token's blocks begin in the table
   int tokens, kv_heads, splits, blocks, total;
   bool aligned;
+  bool paired;  // the two blocks of a (token, kv head) are a cluster
 
   // What the step's arrays say of one token: a chain of reads of the L2, so a thread for each, once.
   __device__ void take(const StackParams& p, int token) {
@@ -42,6 +43,8 @@ struct Plan {
     const int even = (total + grid - 1) / grid;
     aligned = splits > 0 && most * 4 <= even * 5;
     blocks = aligned ? pairs * splits : min(grid, total);
+    paired = aligned && splits == 2 && blocks_of_cluster() == 2 &&
+             p.heads / p.kv_heads * p.head_dim / 2 <= kWarps * 32;
   }
   // First tile of a block, of all; the last block that starts at or before a tile.
   __device__ __forceinline__ int start(int block) const {

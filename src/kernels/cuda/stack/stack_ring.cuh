@@ -39,11 +39,15 @@ struct Layout {
   static constexpr int kBarriers = kSquares + 2 * kWarps * 8 * 4;
   static constexpr int kErase = kBarriers + 2 * kSlots * 8;  // barriers: may begin, has ended
   static constexpr int kPlan = kErase + 16;
-  static constexpr int kShared = kPlan + 128;
+  static constexpr int kRows = kPlan + 128;  // one token's columns of each warp
+  static constexpr int kShared = kRows + kWarps * kResident * kColumns * 2;
+  // Of several tokens in the same place: what the other block of a pair hands over, and its barrier.
+  static constexpr int kTheirs = kRows, kPair = kTheirs + kWarps * 32 / 2 * 16;
   // Runs of eight keys are 16 bytes further apart than they are long: the same piece of keys of different runs is in
   // different banks.
   static constexpr int kRun = 8 * Dim * 2, kRunPitch = kRun + 16;
   static_assert(kShared <= 232448, "shared memory of a block");
+  static_assert(kPair + 8 <= kShared);
   static_assert(8 * kRunPitch <= kSlotBytes, "a tile fits a slot");
 };
 
@@ -60,12 +64,6 @@ struct Cursor {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   }
   __device__ __forceinline__ void wait_full() const { barrier_wait(full_barrier(), phase); }
-  // By a whole warp of consumers.
-  __device__ __forceinline__ void release(int lane) {
-    __syncwarp();
-    if (lane == 0) barrier_arrive(empty_barrier());
-    advance();
-  }
 };
 
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {
@@ -75,6 +73,11 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
                : "r"(address)
                : "memory");
   return v;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
 }
 
 // -- what blocks hand over
@@ -117,6 +120,37 @@ __device__ __forceinline__ void hand2(uint32_t* p, float a, float b) {
 }
 __device__ __forceinline__ void erase4(uint32_t* p) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%1,%1,%1};" ::"l"(p), "r"(kStackVoid) : "memory");
+}
+
+// -- what the two blocks of a cluster hand to each other, by shared memory
+
+__device__ __forceinline__ uint32_t blocks_of_cluster() {
+  uint32_t n;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+__device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
+  uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+// Counts 16 bytes at the other block's barrier when they are there.
+__device__ __forceinline__ void hand_across(uint32_t to, uint32_t barrier, float4 v) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+      "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void wait_across(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
 }
 
 __device__ __forceinline__ float power_of_two(float x) {
