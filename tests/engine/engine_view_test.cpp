@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/engine_fixture.h"
@@ -135,6 +137,38 @@ TEST(StepTime, CountsSubmissionAndAddsUp) {
     EXPECT_EQ(metrics.commit_time.count(), 20u);
     EXPECT_EQ(metrics.exposed_time.count(), depth == 1 ? 19u : 0u) << "a second step hides the engine's work";
   }
+}
+
+// An executor during whose first submit() a request comes in.
+class BusyExecutor : public FakeExecutor {
+ public:
+  using FakeExecutor::FakeExecutor;
+  void submit(const Step& step) override {
+    FakeExecutor::submit(step);
+    admitted.push_back(step.admit.size());
+    if (submitted) std::exchange(submitted, nullptr)();
+  }
+  Result<std::vector<Outcome>> collect() override {
+    ++collected;
+    return FakeExecutor::collect();
+  }
+  std::function<void()> submitted;
+  std::vector<size_t> admitted;  // in each step
+  int collected = 0;
+};
+
+TEST(Burst, GoesOnBehindItsFirstStep) {
+  BusyExecutor executor(small_options().kv_manager, 2);
+  Engine engine(small_options(), executor);
+  Answer first, second;
+  executor.submitted = [&] { ASSERT_TRUE(engine.submit(ask(second, 10, 2, 20)).ok()); };
+  ASSERT_TRUE(engine.submit(ask(first, 10, 2)).ok());
+  engine.step();
+  EXPECT_EQ(executor.admitted, (std::vector<size_t>{1, 1}));
+  EXPECT_EQ(executor.collected, 1);
+  while (engine.step()) {
+  }
+  EXPECT_EQ(second.last.size(), 1u);
 }
 
 TEST(Histogram, ResolvesATenthOfAMillisecond) {
