@@ -133,6 +133,12 @@ Result<int> gpu_kv_tokens(const EngineFlags& flags, const models::Model& model,
 
 }  // namespace
 
+int default_step_tokens(bool gpu, int64_t active_parameters) {
+  constexpr int64_t kSmall = 4'000'000'000;
+  if (!gpu) return 512;
+  return active_parameters < kSmall ? 16384 : 8192;
+}
+
 Status check_kv_type(DType type, const kernels::Backend& backend) {
   if (backend.supports_kv(type)) return {};
   return Error{ErrorCode::Unsupported,
@@ -153,7 +159,8 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
                                      const models::ModelSpec* draft) {
   const bool gpu = model.backend->async_device() != nullptr;
   if (flags.max_seqs == 0) flags.max_seqs = gpu ? 256 : 32;
-  if (flags.max_step_tokens == 0) flags.max_step_tokens = gpu ? 8192 : 512;
+  if (flags.max_step_tokens == 0)
+    flags.max_step_tokens = default_step_tokens(gpu, models::active_parameter_count(model.spec()));
   if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
   if (!flags.kv_type) flags.kv_type = gpu ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
@@ -186,7 +193,9 @@ void EngineFlags::declare(OptionSet& options) {
       preemption, "preempt", "what happens to the blocks of a preempted request",
       {{"recompute", sched::Preemption::Recompute}, {"swap", sched::Preemption::Swap}});
   options.add(max_seqs, "max-seqs", "sequences that run at once; 0: 32, on a GPU 256").within(0, 65536);
-  options.add(max_step_tokens, "max-step-tokens", "tokens of one step; 0: 512, on a GPU 8192")
+  options
+      .add(max_step_tokens, "max-step-tokens",
+           "tokens of one step; 0: 512, on a GPU 8192, of models with less than 4e9 active parameters 16384")
       .within(0, 1 << 20);
   options
       .add(target_tbt, "target-tbt",

@@ -65,6 +65,10 @@ Result<SpeculateFlag> parse_speculate(const std::string& text);
 void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help);
 Status check_kv_type(DType type, const kernels::Backend& backend);
 
+// Tokens of the largest step unless told otherwise. GEMMs of small layers keep a GPU busier the more tokens they have: where a
+// token is multiplied with less than 4e9 parameters, 16,384 take no longer than 8,192 of an 8B.
+int default_step_tokens(bool gpu, int64_t active_parameters);
+
 // Fills in what the flags leave to the device the model lies on; on a GPU the room for KV is found by running the
 // largest step. `draft`: keeps KV of its own for as many positions; null: there is none.
 Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model,
