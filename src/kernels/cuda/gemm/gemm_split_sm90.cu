@@ -39,22 +39,22 @@ __device__ __forceinline__ void load_stages(const SplitArguments& p, const CUten
   const auto load_x = [&](int i, int stage) {
     tma_load_2d(shared + S::kRing + stage * S::kStageBytes, x, (first + i) * kBoxWidth, 0, full + 8 * stage);
   };
-  const int ahead = count < S::kStages ? count : S::kStages;
+  const int ahead = count < p.stages ? count : p.stages;
   for (int i = 0; i < ahead; ++i) load_weights(i, i);
   wait_for_producer();
   for (int i = 0; i < ahead; ++i) load_x(i, i);
   int stage = 0, round = 0;
-  for (int i = S::kStages; i < count; ++i) {
+  for (int i = p.stages; i < count; ++i) {
     barrier_wait(empty + 8 * stage, round & 1);
     load_weights(i, stage);
     load_x(i, stage);
-    if (++stage == S::kStages) stage = 0, ++round;
+    if (++stage == p.stages) stage = 0, ++round;
   }
 }
 
 // This group's sums over the block's share of the columns, to shared memory.
 template <class S>
-__device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at, int count) {
+__device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at, int count, int stages) {
   using E = typename S::Element;
   const uint32_t full = shared, empty = full + 8 * kMostStages;
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at,
     cute::warpgroup_wait<1>();
     if (i > 0 && thread == 0) barrier_arrive(empty + 8 * before);
     before = stage;
-    if (++stage == S::kStages) stage = 0, ++round;
+    if (++stage == stages) stage = 0, ++round;
   }
   cute::warpgroup_wait<0>();
 #pragma unroll
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const uint32_t shared = shared_address(base);
   const uint32_t full = shared, empty = full + 8 * kMostStages;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < S::kStages; ++s) {
+    for (int s = 0; s < p.stages; ++s) {
       barrier_init(full + 8 * s, 1);
       barrier_init(empty + 8 * s, S::kGroups);
     }
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
       prefetch_to_l2(p.sum.gain + min(first_row(p) + 32 * (static_cast<int>(threadIdx.x) - 128), p.rows - 1));
     wait_for_producer();
     if (p.factors.squares != nullptr) keep_factors<S>(p, factors);
-    multiply_stages<S>(shared, reinterpret_cast<float*>(base + S::kRing), count);
+    multiply_stages<S>(shared, reinterpret_cast<float*>(base + S::kRing), count, p.stages);
     const Before<S> before(p);
     if (alone) {
       asm volatile("bar.sync 1, %0;" ::"n"(128 * S::kGroups) : "memory");
@@ -193,8 +193,9 @@ void launch_shape(const GemmSplitParams& s, int shares, Stream stream) {
   const auto* data = static_cast<const uint8_t*>(p.weight.data) + (is_fp8(p) ? kFp8Header : 0);
   const CUtensorMap weights = map_of(data, words, p.weight.rows, p.weight.row_bytes, S::kRows / 2);
   const int64_t tiles = ceil_div(a.rows, a.columns);
-  const Grid grid{dim3(static_cast<unsigned>(tiles * shares)), dim3(S::kThreads), S::kShared,
-                  static_cast<unsigned>(shares)};
+  a.stages = std::min(S::kStages, a.per_part);
+  const Grid grid{dim3(static_cast<unsigned>(tiles * shares)), dim3(S::kThreads),
+                  static_cast<size_t>(S::shared_of(a.stages)), static_cast<unsigned>(shares)};
   launch("gemm_split", gemm_split_kernel<S>, grid, stream, x, weights, a);
 }
 
@@ -256,7 +257,7 @@ double cost_of(const GemmSplitParams& s, int rows, int shares, int depth) {
   const double block = static_cast<double>(each * (rows + tokens)) * 128 / 2.2;
   // Sums that travel within a cluster, and the meetings of its blocks.
   const double sums = static_cast<double>(tokens * rows * 4) * (shares - 1) / shares;
-  const double meeting = shares == 1 ? 0 : 20e3 + 3 * sums;
+  const double meeting = shares == 1 ? 0 : (shares == 8 ? 28e3 : 20e3) + 3 * sums;  // eight find room later
   return std::max(memory, block) + meeting;
 }
 

@@ -26,7 +26,10 @@ struct SplitShape {
   static constexpr int kStages = std::min(kMostStages, (kSharedLimit - 1024 - kRing) / kStageBytes);
   // The sums take the place of the stages. Eight floats more than a row: lanes of eight tokens write to other banks.
   static constexpr int kPitch = kRows + 8, kSumBytes = kTokens * kPitch * 4;
-  static constexpr int kShared = kRing + std::max(kStages * kStageBytes, kSumBytes) + 1024;
+  static constexpr int shared_of(int stages) {
+    return kRing + std::max(stages * kStageBytes, kSumBytes) + 1024;
+  }
+  static constexpr int kShared = shared_of(kStages);
   static constexpr int kThreads = 128 + 128 * kGroups;
   static constexpr int kSums = kRows / 2;  // of a thread and 64 tokens
   static_assert(kRows % 32 == 0 && kStages >= 3 && kShared <= kSharedLimit);
@@ -40,7 +43,8 @@ struct SplitArguments {
   const float* x_scales;  // of the tokens; fp8 only
   int64_t out_stride;
   int n, rows;          // rows: of out
-  int steps, per_part;  // stages of the whole sum, and of a block
+  int steps, per_part;  // pieces of the columns, as long as a stage: of all, and of a block
+  int stages;           // of the ring
   int second;           // from a row of the first half of a tile to the row of the second
   int columns;          // of out that a tile makes
   int x_rows;           // of x in a stage
