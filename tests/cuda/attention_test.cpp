@@ -46,7 +46,7 @@ std::ostream& operator<<(std::ostream& out, const SmallLayer& layer) {
 
 class AttentionTest : public EachActivation {
  protected:
-  static constexpr int kSequences = 8, kLength = 150;
+  static constexpr int kSequences = 34, kLength = 150;
 
   void make_cache(const Case& c) {
     width_ = (kLength + c.block_size - 1) / c.block_size;
@@ -421,7 +421,8 @@ TEST_P(AttentionTest, RotateAndStoreInOne) {
 TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
   for (const SmallLayer& layer :
        {SmallLayer{DType::BF16, 3}, SmallLayer{DType::BF16, 1}, SmallLayer{DType::Q4_K, 1, DType::BF16, true},
-        SmallLayer{DType::Q4_K, 3}, SmallLayer{DType::Q8_0, 8}, SmallLayer{DType::Q4_K, 2, DType::F8_E4M3}}) {
+        SmallLayer{DType::Q4_K, 3}, SmallLayer{DType::Q8_0, 8}, SmallLayer{DType::Q4_K, 2, DType::F8_E4M3},
+        SmallLayer{DType::BF16, kSequences}}) {
     SCOPED_TRACE(layer);
     replay(layer);
   }

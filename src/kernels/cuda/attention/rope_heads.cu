@@ -72,9 +72,10 @@ __device__ __forceinline__ void turn_head(HeadPiece& x, const HeadGain& gain, co
 // have kHeads heads of a token, `groups` apart. All that the kernel in front does not make is on its way before that has
 // ended: where the token's keys and values go, and gains.
 template <bool Normed, int kHeads>
-__global__ void __launch_bounds__(kRopeThreads) rope_heads_kernel(const RopeWriteParams p, const int groups) {
+__global__ void __launch_bounds__(kRopeThreads)
+    rope_heads_kernel(const RopeWriteParams p, const int groups, const int early) {
   const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
-  const int group = static_cast<int>((blockIdx.x * kRopeThreads + threadIdx.x) / kHeadLanes);
+  const int group = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kHeadLanes);
   const int token = group / groups, head0 = group % groups, first = threadIdx.x % kHeadLanes * 8;
   const int q_heads = static_cast<int>(q.heads), kv_heads = static_cast<int>(key.heads);
   const bool live = token < static_cast<int>(q.n);
@@ -87,8 +88,8 @@ __global__ void __launch_bounds__(kRopeThreads) rope_heads_kernel(const RopeWrit
   }
   HeadGain gain;
   if (Normed && kHeads == 1) gain.load(head0 < q_heads ? p.q_gain : p.k_gain, first);
-  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
-  // ended.
+  // Early: attention finds room, and brings keys of earlier steps, as blocks of the GEMM in front end.
+  if (early != 0) allow_dependents();
   wait_for_producer();
   allow_dependents();
   if (!live) return;
@@ -146,6 +147,13 @@ bool rope_heads_fit(const RopeWriteParams& p) {
          (p.write.key.heads == 0 || (cache_fits(p.write.k) && cache_fits(p.write.v)));
 }
 
+// A recorded step starts when all in front of it has ended: what earlier steps wrote is there for each of its kernels.
+bool recorded(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_launch(cudaStreamIsCapturing(stream, &status), "rope_write");
+  return status == cudaStreamCaptureStatusActive;
+}
+
 // Many tokens: several heads a lane, so that enough is on its way.
 void launch_rope_heads(const RopeWriteParams& p, Stream stream) {
   constexpr int64_t kManyHeads = 16384;
@@ -153,12 +161,14 @@ void launch_rope_heads(const RopeWriteParams& p, Stream stream) {
   const int64_t heads = p.rope.x.heads + 2 * p.write.key.heads;
   const bool many = p.rope.x.n * heads >= kManyHeads;
   const int64_t groups = many ? ceil_div(heads, kTogether) : heads;
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(p.rope.x.n * groups * kHeadLanes, kRopeThreads))),
-                  dim3(kRopeThreads)};
+  // Few: small blocks, which find room beside those of the GEMM in front and of attention.
+  const int64_t threads = many ? kRopeThreads : kRopeThreads / 2;
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(p.rope.x.n * groups * kHeadLanes, threads))),
+                  dim3(static_cast<unsigned>(threads))};
   const auto kernel = p.normed != 0
                           ? (many ? rope_heads_kernel<true, kTogether> : rope_heads_kernel<true, 1>)
                           : (many ? rope_heads_kernel<false, kTogether> : rope_heads_kernel<false, 1>);
-  launch("rope_write", kernel, grid, stream, p, static_cast<int>(groups));
+  launch("rope_write", kernel, grid, stream, p, static_cast<int>(groups), !many && recorded(stream) ? 1 : 0);
 }
 
 }  // namespace sluice::kernels::cuda
