@@ -53,7 +53,7 @@ class StackGemm {
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) x[j] = live ? look4(place(s, chunk, j)) : make_uint4(0, 0, 0, 0);
   }
-  // Many tokens are not looked for all the time, which would take the L2 from the weights: each lane waits for one piece.
+  // Many tokens' long rows are not looked for all the time, which would take the L2 from the weights: each lane waits for one piece.
   __device__ __forceinline__ void wait_for_first(const Stage& s) const {
     if (c_.g >= c_.p.tokens || !has(s.columns, 0)) return;
 #pragma unroll 1
@@ -61,7 +61,7 @@ class StackGemm {
   }
   template <int Chunks>
   __device__ __forceinline__ void look_for_rows(uint4 (&x)[Chunks][kPieces], const Stage& s) {
-    if (s.wait && c_.p.tokens > kEagerTokens) wait_for_first(s);
+    if (kRows == Rows::Wide && s.wait && c_.p.tokens > kEagerTokens) wait_for_first(s);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < Chunks; ++i) load_chunk(x[i], s, i);
