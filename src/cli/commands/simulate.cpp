@@ -140,7 +140,9 @@ class SimulateCommand : public Command {
     llm::EngineFlags flags = engine_;
     const bool gpu = model.machine().host_link > 0;
     if (flags.max_seqs == 0) flags.max_seqs = gpu ? 256 : 32;
-    if (flags.max_step_tokens == 0) flags.max_step_tokens = gpu ? 8192 : 512;
+    if (flags.max_step_tokens == 0)
+      flags.max_step_tokens =
+          llm::default_step_tokens(gpu, models::active_parameter_count(model.sheet().spec));
     if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
     flags.kv_type = model.sheet().kv_type;
     if (flags.kv_tokens == 0) {

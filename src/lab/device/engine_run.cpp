@@ -28,12 +28,14 @@ int steps_of(int sequences, int tokens, int step_tokens) {
   return static_cast<int>((int64_t{sequences} * tokens + step_tokens - 1) / step_tokens) + 2;
 }
 
-llm::EngineFlags with_room(const EngineRunOptions& options, bool gpu) {
+llm::EngineFlags with_room(const EngineRunOptions& options, const models::Model& model) {
+  const bool gpu = model.backend->async_device() != nullptr;
   llm::EngineFlags flags = options.flags;
   flags.prefix_cache = false;
   flags.target_tbt = 0;  // prompts are read as fast as they can be
   if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
-  if (flags.max_step_tokens == 0) flags.max_step_tokens = gpu ? 8192 : 512;
+  if (flags.max_step_tokens == 0)
+    flags.max_step_tokens = llm::default_step_tokens(gpu, models::active_parameter_count(model.spec()));
   if (flags.max_seqs == 0) flags.max_seqs = options.sequences;
   const int longest =
       options.context +
@@ -47,7 +49,7 @@ llm::EngineFlags with_room(const EngineRunOptions& options, bool gpu) {
 
 Result<std::unique_ptr<EngineRun>> EngineRun::make(const models::Model& model,
                                                    const EngineRunOptions& options) {
-  const llm::EngineFlags wanted = with_room(options, model.backend->async_device() != nullptr);
+  const llm::EngineFlags wanted = with_room(options, model);
   Result<llm::EngineFlags> flags = llm::resolve_defaults(wanted, model);
   if (!flags) return flags.error();
   Result<llm::EngineSetup> setup = llm::make_setup(*flags, model.spec(), model.files.path, {});

@@ -47,7 +47,7 @@ class Changes {
   PlanChange settle(const Variant& v) const {
     PlanChange out{.name = v.name};
     const Machine& machine = v.model.machine();
-    out.ttft = v.model.prompt_seconds(v.prompt, v.cached, plan_step_tokens(plan_.options, machine));
+    out.ttft = v.model.prompt_seconds(v.prompt, v.cached, plan_step_tokens(plan_.options, v.model));
     const double step = v.model.token_seconds(base_.batch * v.step_rows, base_.batch * v.step_rows) +
                         base_.batch * v.model.attention_seconds(v.step_rows, v.context);
     out.tpot = step / v.tokens_per_step;

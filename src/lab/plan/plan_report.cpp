@@ -75,7 +75,7 @@ std::string prompt_figure(const Plan& plan) {
               .x = {.title = "tokens of the prompt", .logarithmic = true},
               .y = {.title = "seconds", .logarithmic = true},
               .series = {{.name = "one prompt on an idle machine", .points = {}}}};
-  const int step = plan_step_tokens(plan.options, plan.model.machine());
+  const int step = plan_step_tokens(plan.options, plan.model);
   for (double tokens = 16; tokens <= plan.model.sheet().spec.context && tokens <= 131072; tokens *= 2)
     chart.series[0].points.emplace_back(tokens, plan.model.prompt_seconds(tokens, 0, step));
   return chart_svg(chart);
@@ -148,7 +148,7 @@ json::object plan_json(const Plan& plan) {
           {"pipeline_stages", plan.model.cut().stages},
           {"device_weight_bytes", plan.model.device_weights()},
           {"device_kv_bytes_per_token", plan.model.device_kv(1)},
-          {"step_tokens", plan_step_tokens(plan.options, plan.model.machine())},
+          {"step_tokens", plan_step_tokens(plan.options, plan.model)},
           {"price_per_hour", plan.price},
           {"fitting_tokens", plan.fitting_tokens},
           {"weights_over_link_s", plan.weights_over_link},

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llm/engine_flags.h"
+#include "models/spec.h"
+
 namespace sluice::lab {
 
 namespace {
@@ -50,7 +53,7 @@ PlanCell make_cell(const Plan& plan, int batch, int context) {
   const CostModel& model = plan.model;
   PlanCell cell{.batch = batch, .context = context};
   cell.fits = batch <= largest_batch(model, plan.options, context);
-  cell.ttft = model.prompt_seconds(context, 0, plan_step_tokens(plan.options, model.machine()));
+  cell.ttft = model.prompt_seconds(context, 0, plan_step_tokens(plan.options, model));
   cell.tpot = model.seconds({batch, 1, double(context)});
   cell.floor = decode_floor(model, batch, context, cell.bound);
   cell.cost = cost_of_million(plan.price, cell.throughput());
@@ -63,9 +66,10 @@ PlannedPhase make_phase(const CostModel& model, std::string name, const StepShap
 
 }  // namespace
 
-int plan_step_tokens(const PlanOptions& options, const Machine& machine) {
+int plan_step_tokens(const PlanOptions& options, const CostModel& model) {
   if (options.step_tokens > 0) return options.step_tokens;
-  return machine.host_link > 0 ? 8192 : 512;
+  return llm::default_step_tokens(model.machine().host_link > 0,
+                                  models::active_parameter_count(model.sheet().spec));
 }
 
 double cost_of_million(double price, double tokens_per_second) {
@@ -88,7 +92,7 @@ Plan make_plan(ModelSheet sheet, Machine machine, const PlanOptions& options) {
   plan.reference = make_cell(plan, plan.options.batches.front(), middle);
   for (const int batch : plan.options.batches)
     if (const PlanCell cell = make_cell(plan, batch, middle); cell.fits) plan.reference = cell;
-  const int step = std::min(plan_step_tokens(plan.options, model.machine()), middle);
+  const int step = std::min(plan_step_tokens(plan.options, model), middle);
   plan.phases.push_back(make_phase(model, "prefill", {1, step, 0}));
   plan.phases.push_back(make_phase(model, "decode, batch 1", {1, 1, double(middle)}));
   if (plan.reference.batch > 1)
@@ -98,7 +102,7 @@ Plan make_plan(ModelSheet sheet, Machine machine, const PlanOptions& options) {
     plan.weights_over_link = model.device_weights() / model.machine().host_link;
     plan.kv_over_link = model.device_kv(middle) / model.machine().host_link;
   }
-  plan.kv_again = model.prompt_seconds(middle, 0, plan_step_tokens(plan.options, model.machine()));
+  plan.kv_again = model.prompt_seconds(middle, 0, plan_step_tokens(plan.options, model));
   plan.changes = plan_changes(plan);
   return plan;
 }

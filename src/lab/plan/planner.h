@@ -86,8 +86,8 @@ json::object plan_json(const Plan& plan);
 json::object cell_json(const PlanCell& cell);
 std::string plan_html(const Plan& plan);
 
-// Steps that the machine runs at once.
-int plan_step_tokens(const PlanOptions& options, const Machine& machine);
+// Tokens of the largest step: what is asked for, else what the engine takes for the model on such a machine.
+int plan_step_tokens(const PlanOptions& options, const CostModel& model);
 // Of a million tokens at a price of an hour.
 double cost_of_million(double price, double tokens_per_second);
 

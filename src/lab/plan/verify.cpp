@@ -52,7 +52,7 @@ class Verification {
   Verification(const Plan& plan, const models::Model& model, const VerifyOptions& options,
                const std::function<void(const std::string&)>& progress)
       : plan_(plan), model_(model), options_(options), progress_(progress) {
-    speed_.step_tokens = plan_step_tokens(plan.options, plan.model.machine());
+    speed_.step_tokens = plan_step_tokens(plan.options, plan.model);
     speed_.kv_type = plan.model.sheet().kv_type;
   }
 

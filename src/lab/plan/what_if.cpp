@@ -48,7 +48,7 @@ json::object what_if_json(const ModelSheet& sheet, const Machine& machine, int b
   json::array curve;
   for (int each = 1; each <= kMostCurveBatch; each *= 2)
     curve.push_back(json::array{each, plan.model.seconds({each, 1, double(context)})});
-  const int prompt = std::min(context, plan_step_tokens(options, machine));
+  const int prompt = std::min(context, plan_step_tokens(options, plan.model));
   return {{"machine",
            {{"name", machine.name},
             {"measured", machine.measured()},
