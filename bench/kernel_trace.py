@@ -4,9 +4,9 @@
   bench/kernel_trace.py FILE [--steps 20] [--every]
 
 A step is what repeats: the kernels between two runs of the rarest kernel among the last ones. Printed are, for each kernel of a
-step in its order (neighbours of one name and layer pattern apart), the medians over the last steps of when it starts behind the
-start of the step, how long it runs, and how much later than the kernel in front it ends, which is what it adds to the step; then
-the same by name, the largest sums first. --every: all kernels of a step, where else those of layers in the middle are left out."""
+step in its order, the medians over the last steps of when it starts behind the start of the step, how long it runs, and how much
+later it ends than all before it, which is what it adds to the step; then the same by name, the largest sums first. --every: all
+kernels of a step, where else only the first 40 and the last 20 are shown."""
 import argparse
 import re
 import statistics
@@ -34,7 +34,8 @@ def read(path):
 
 def steps_of(kernels, wanted):
     """The last steps, lists of kernels of one length: cut at a kernel that runs once a step."""
-    tail = kernels[-min(len(kernels), 60 * wanted * 30):]
+    most_kernels = 1800  # of a step
+    tail = kernels[-wanted * most_kernels:]
     counts = Counter(kernel[2] for kernel in tail)
     for marker, _ in sorted(counts.items(), key=lambda item: item[1]):
         cuts = [i for i, kernel in enumerate(tail) if kernel[2] == marker]

@@ -221,7 +221,10 @@ bool Engine::submit_steps(TimePoint now) {
   const auto depth = [&] { return scheduler_.speculates() ? 1 : executor_.depth(); };
   while (static_cast<int>(in_flight_.size()) < depth()) {
     // What came while a step was submitted runs right behind it, not when it has ended.
-    if (any) drain_inbox(), now = now_();
+    if (any) {
+      drain_inbox();
+      now = now_();
+    }
     const TimePoint planning = now_();
     request::Step step = scheduler_.plan(now);
     if (step.empty()) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kWide = 1e-3, kNarrow = 2e-2;
-// Those that bf16 inputs of GEMMs alone take beyond that, everything else in f32 (docs/cuda.md); three times what they show.
+// Those that bf16 inputs of GEMMs alone take beyond that, everything else in f32 (docs/cuda.md); three to four times what they show.
 struct Bound {
   std::string_view name;
   double error;
